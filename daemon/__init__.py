@@ -1,0 +1,1 @@
+"""The coordinator and everything around it: config, registry, controller, front and command line."""

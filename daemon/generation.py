@@ -1,0 +1,56 @@
+"""One request from token ids to emitted tokens: the types that the runner and the coordinator share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pilotfish.hooks.types import SamplingParams, SessionReport, TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What to generate. `prompt` is not empty; `n_predict` is -1 for "until the end", else a budget in tokens."""
+
+    prompt: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    n_predict: int = -1
+    stop: tuple[str, ...] = ()
+    cache_prompt: bool = True
+    speculate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """One committed token. `text` is what may be sent now: empty while a character or a stop string is undecided."""
+
+    token: int
+    text: str = ""
+    drafted: bool = False  # proposed by a drafter and accepted
+    logprob: TokenLogprob | None = None  # set when the request asked for n_probs
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Counts are tokens, times are milliseconds, as llama-server reports them."""
+
+    cache_n: int = 0
+    prompt_n: int = 0
+    prompt_ms: float = 0.0
+    predicted_n: int = 0
+    predicted_ms: float = 0.0
+    draft_n: int = 0
+    draft_n_accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a generation ended. `stop_type` is `eos`, `word`, `limit`, or `none` when it was cancelled."""
+
+    stop_type: str
+    timings: Timings
+    stopping_word: str = ""
+    truncated: bool = False  # the context was full
+    parity: str = "lane"
+    lane: str = ""
+    speculated: bool = False  # at least one round verified a proposal
+    report: SessionReport = field(default_factory=SessionReport)

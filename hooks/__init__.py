@@ -1,0 +1,8 @@
+"""The contract between pilotfish and its plugins."""
+
+from pilotfish.hooks.drafting import HistoryDrafter
+from pilotfish.hooks.history import History
+from pilotfish.hooks.specs import hookimpl
+from pilotfish.hooks.types import EMPTY, Ack, Proposal, TargetPin
+
+__all__ = ["EMPTY", "Ack", "History", "HistoryDrafter", "Proposal", "TargetPin", "hookimpl"]

@@ -1,0 +1,209 @@
+"""What a drafter, a bridge and a verifier are. Plain protocols: hooks hand objects over, these do the work.
+
+A session's life, as the coordinator drives it::
+
+    engine  = verifier.load(pin, lane, options)          once per model
+    target  = engine.open(prompt, sampling)              once per request
+    while target.prefill(): ...                          prompt blocks; the caller may stop between two
+    draft   = drafter.open(pin, prompt)
+
+    round:    proposal = draft.propose(k)
+              rows     = target.verify(ids)              one forward: [pending] + ids
+              accepted = rows.pick(0), rows.pick(1), ... up to the first pick that differs
+              target.commit(accepted); draft.commit(accepted)     or target.rollback(); draft.rollback()
+
+    target.close(); draft.close()
+
+All calls of one session come from one thread at a time. No call may touch an event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from pilotfish.hooks.types import (
+    Ack,
+    EngineOptions,
+    EnginePin,
+    Lane,
+    Proposal,
+    SamplingParams,
+    TargetPin,
+    TokenizerPin,
+    TokenLogprob,
+)
+
+
+@runtime_checkable
+class DraftSession(Protocol):
+    """One drafter's view of one request."""
+
+    def propose(self, k: int) -> Proposal:
+        """At most `k` token ids that may come next. Empty means "not now". Must not change the history."""
+        ...
+
+    def commit(self, tokens: Sequence[int]) -> Ack:
+        """Take `tokens` into the history (they may differ from what was proposed) and acknowledge it."""
+        ...
+
+    def rollback(self) -> Ack:
+        """Forget the last proposal, if any, and acknowledge the unchanged history."""
+        ...
+
+    def close(self) -> None:
+        """Release what the session holds. Called once, also after an error."""
+        ...
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """Guesses tokens ahead of the target.
+
+    `name` is the registry name. `inline = True` promises that `propose` and `commit` return within a
+    millisecond whatever the history's length; such a drafter runs on the engine thread. Any other is given a
+    thread of its own and a deadline.
+    """
+
+    name: str
+    inline: bool
+
+    def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
+        """Start a session whose history is `prompt` (ids in this drafter's vocabulary, round 0)."""
+        ...
+
+
+class DrafterFactory(Protocol):
+    """Builds a drafter from its own config table, e.g. `[drafters.suffix]`."""
+
+    def __call__(self, config: Mapping[str, Any], /) -> Drafter: ...
+
+
+@runtime_checkable
+class Bridge(Protocol):
+    """Translates between a drafter's vocabulary and the target's."""
+
+    def to_drafter(self, target_ids: Sequence[int]) -> Sequence[int]:
+        """Committed target ids as drafter ids."""
+        ...
+
+    def to_target(self, proposal: Proposal) -> Proposal:
+        """A proposal in target ids, cut where it cannot be expressed."""
+        ...
+
+
+class BridgeFactory(Protocol):
+    """Opens a bridge between two tokenizers, or answers None: "not mine, ask the next"."""
+
+    def __call__(self, drafter: TokenizerPin, target: TokenizerPin, /) -> Bridge | None: ...
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """The target's decisions after one forward: row i follows the pending token and the first i proposals."""
+
+    def __len__(self) -> int:
+        """Rows that may be picked: 1 + the number of proposals verified."""
+        ...
+
+    def pick(self, i: int) -> int:
+        """Draw row i's token with the request's own sampler and advance the sampler by it.
+
+        Rows are picked in order, each at most once, and never past the first pick that differs from the
+        proposal: one random draw per emitted token, none for a rejected one.
+        """
+        ...
+
+    def logprobs(self, i: int, token: int, n: int) -> TokenLogprob:
+        """Log-probability of `token` in row i before sampling, with the `n` most probable tokens."""
+        ...
+
+
+@runtime_checkable
+class TargetSession(Protocol):
+    """The target's side of one request.
+
+    The cache holds the history minus its last token; that token is pending and leads the next forward.
+    """
+
+    @property
+    def cached(self) -> int:
+        """Prompt tokens taken from an earlier request's cache."""
+        ...
+
+    def prefill(self) -> int:
+        """Feed the next prompt block; returns how many prompt tokens are still to be fed before the pending one."""
+        ...
+
+    def verify(self, proposals: Sequence[int]) -> Rows:
+        """Forward `[pending] + proposals`, padded if the lane says so. Must be followed by commit or rollback."""
+        ...
+
+    def commit(self, tokens: Sequence[int]) -> Ack:
+        """Make `tokens` (the picks, in order, at least one) history; cuts what was rejected from the cache."""
+        ...
+
+    def rollback(self) -> Ack:
+        """Forget the last forward. Acknowledges the unchanged history."""
+        ...
+
+    def close(self) -> None:
+        """Free the slot. The cache may be kept for a later request with the same prefix."""
+        ...
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """The target's own tokenizer, exactly as its engine does it."""
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of `text`; `add_special` adds BOS/EOS as the model's metadata asks."""
+        ...
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes a token stands for in output; control tokens are empty unless `special`."""
+        ...
+
+    def decode(self, tokens: Sequence[int], *, special: bool = True) -> bytes:
+        """The bytes of a token sequence."""
+        ...
+
+
+@runtime_checkable
+class TargetEngine(Protocol):
+    """A loaded target model with one slot."""
+
+    lane: Lane
+    engine: EnginePin
+    tokenizer: Tokenizer
+    n_ctx: int  # tokens
+    n_vocab: int
+    eog: frozenset[int]  # every end-of-generation id
+
+    def open(self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True) -> TargetSession:
+        """Start a session. Raises ContextOverflow, RequestError (grammar, ids out of range) or EngineError."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """Loads target models. `name` is the registry name."""
+
+    name: str
+
+    def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> TargetEngine:
+        """Load `pin` in `lane`, or in the lane that a check at load finds safe when `lane` is None.
+
+        Raises EngineError or BrokenModel, naming the model.
+        """
+        ...
+
+
+class VerifierFactory(Protocol):
+    """Builds a verifier from its own config table."""
+
+    def __call__(self, config: Mapping[str, Any], /) -> Verifier: ...

@@ -1,0 +1,215 @@
+"""The values that cross a plugin boundary. Frozen, small, and free of any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What a party says it holds: after `round` commits, `position` token ids whose digest is `digest`.
+
+    `digest` is that of `pilotfish.hooks.history.History`, lowercase hex.
+    """
+
+    round: int
+    position: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Token ids a drafter expects next, in order, in the drafter's own vocabulary.
+
+    An empty proposal means "not now". `confidence[i]` is the drafter's own estimate in [0, 1] that token i is
+    right, given that all before it are; it may be empty (unknown) or shorter than `tokens`.
+    """
+
+    tokens: tuple[int, ...] = ()
+    confidence: tuple[float, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def first(self, k: int) -> Proposal:
+        """The proposal cut to its first `k` tokens."""
+        return Proposal(self.tokens[:k], self.confidence[:k])
+
+
+EMPTY = Proposal()
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """An engine setting and the forward-pass widths that give bit-identical rows under it.
+
+    A forward of width w feeds w tokens of one sequence: the pending token, then w - 1 proposals. The coordinator
+    only runs forwards whose width is in `widths`; a plain step has the smallest width of the lane.
+
+    `parity` is `stock` (the class holds stock's single-token step under stock settings), `lane` (same ids with
+    speculation on, off, or with any drafter) or `none` (nothing was shown to be equal).
+    """
+
+    name: str = "plain"
+    widths: tuple[int, ...] = (1,)
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    flash_attention: bool = True
+    repack: bool = True
+    parity: str = "lane"
+    reason: str = ""  # why the lane is no wider than it is, for a person
+
+    @property
+    def max_width(self) -> int:
+        """The widest forward of the lane, in tokens."""
+        return self.widths[-1]
+
+    def fit(self, width: int) -> int:
+        """The widest width of the lane that is at most `width`, or the narrowest there is."""
+        return max((w for w in self.widths if w <= width), default=self.widths[0])
+
+    def pad(self, width: int) -> int:
+        """The narrowest width of the lane that holds `width` tokens. Raises ValueError when none does."""
+        for candidate in self.widths:
+            if candidate >= width:
+                return candidate
+        raise ValueError(f"a forward of {width} tokens is wider than the lane {self.name!r} ({self.max_width})")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerPin:
+    """What must be equal for two tokenizers to be the same one.
+
+    `fingerprint` is a SHA-256 (hex) over every id's bytes, type and score, the merges, the special ids and the
+    add-bos/add-eos flags.
+    """
+
+    fingerprint: str
+    model: str  # the field's name for the algorithm: gpt2, llama, bert, ...
+    n_vocab: int
+    bos: int | None = None
+    eos: int | None = None
+    add_bos: bool = False
+    add_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPin:
+    """One weight file: its digest as Ollama writes it (`sha256:<hex>`), its path and its size in bytes."""
+
+    digest: str
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPin:
+    """What must stay equal for a promise about a target model to hold."""
+
+    name: str  # as Ollama shows it: smollm2:135m
+    weights: tuple[WeightPin, ...]
+    tokenizer: TokenizerPin
+    manifest_digest: str | None = None  # None when the model was opened as a bare file
+    format: str = "gguf"
+    architecture: str = ""
+    quantization: str = ""
+
+    @property
+    def path(self) -> Path:
+        """The first weight file, which is the one an engine opens."""
+        return self.weights[0].path
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePin:
+    """Which engine computes: its name, its own version string and a SHA-256 (hex) over its libraries."""
+
+    name: str
+    version: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How a verifier is asked to load a model. Everything the launch did not set keeps the engine's default."""
+
+    n_ctx: int = 4096  # tokens per sequence
+    threads: int | None = None  # None: the engine's own choice
+    batch_size: int = 512  # tokens fed per prefill block
+    gpu_layers: int | None = None
+    use_mmap: bool = True
+    cache_type_k: str | None = None  # set only when the user asked for it
+    cache_type_v: str | None = None
+    flash_attention: bool | None = None
+    state_dir: Path | None = None  # where checks already made are remembered; None: remember nothing
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """One request's sampling options, named and defaulted as llama-server's `/completion`.
+
+    `seed` is the 32-bit seed in force (a request's -1 is replaced by a random one before it gets here).
+    `temperature <= 0` is greedy. `n_probs > 0` asks for that many log-probabilities per token.
+    `logit_bias` pairs are (token id, bias); `-inf` bans a token.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    repeat_last_n: int = 64
+    repeat_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    seed: int = 0
+    min_keep: int = 0
+    grammar: str = ""  # GBNF
+    json_schema: str = ""  # JSON text; the verifier converts it; ignored when `grammar` is set
+    n_probs: int = 0
+    ignore_eos: bool = False
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's log-probability before sampling, in nats, with the piece of text it stands for."""
+
+    id: int
+    logprob: float
+    piece: bytes
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """What observers of sessions learn: which target, in which lane, with which drafters."""
+
+    target: TargetPin
+    lane: Lane
+    drafters: tuple[str, ...] = ()
+    prompt_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReport:
+    """What a closed session did. Counts are tokens, times are seconds."""
+
+    committed: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+    dropped: dict[str, str] = field(default_factory=dict)  # drafter name -> why it was dropped
+
+
+def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading ids two sequences share."""
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n

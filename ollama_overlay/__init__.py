@@ -1,0 +1,1 @@
+"""What stands where Ollama looks for llama-server: the runner and its wire format."""

@@ -1,0 +1,1 @@
+"""The built-in plugins, registered exactly as a third party would register theirs."""

@@ -1,0 +1,1 @@
+"""Built-in bridges: a file's name is its registry name."""

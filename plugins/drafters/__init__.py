@@ -1,0 +1,1 @@
+"""Built-in drafters: a file's name is its registry name."""

@@ -1,0 +1,1 @@
+"""Built-in verifiers: a file's name is its registry name."""
