@@ -16,6 +16,30 @@ from pilotfish.hooks.types import Ack
 DIGEST_SIZE = 16  # bytes
 
 
+class RunningDigest:
+    """The digest of a growing id sequence, without the ids: what a party is expected to acknowledge."""
+
+    __slots__ = ("_hash", "position", "round")
+
+    def __init__(self, prompt: Iterable[int] = ()) -> None:
+        ids = array("i", prompt)
+        self.round = 0
+        self.position = len(ids)
+        self._hash = hashlib.blake2b(_packed(ids), digest_size=DIGEST_SIZE)
+
+    def commit(self, tokens: Iterable[int]) -> Ack:
+        """Take `tokens` in, count the round and acknowledge the new sequence."""
+        added = array("i", tokens)
+        self._hash.update(_packed(added))
+        self.position += len(added)
+        self.round += 1
+        return self.ack()
+
+    def ack(self) -> Ack:
+        """Acknowledge the sequence as it stands."""
+        return Ack(self.round, self.position, self._hash.hexdigest())
+
+
 class History:
     """The committed ids of one session: the prompt, then everything committed since.
 
@@ -23,27 +47,27 @@ class History:
     `round` counts commits (not tokens); `len(history)` is the position.
     """
 
-    __slots__ = ("_hash", "round", "tokens")
+    __slots__ = ("_digest", "tokens")
 
     def __init__(self, prompt: Iterable[int] = ()) -> None:
         self.tokens = array("i", prompt)
-        self.round = 0
-        self._hash = hashlib.blake2b(_packed(self.tokens), digest_size=DIGEST_SIZE)
+        self._digest = RunningDigest(self.tokens)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @property
+    def round(self) -> int:
+        return self._digest.round
+
     def commit(self, tokens: Sequence[int]) -> Ack:
         """Append `tokens`, count the round and acknowledge the new history."""
-        added = array("i", tokens)
-        self.tokens.extend(added)
-        self._hash.update(_packed(added))
-        self.round += 1
-        return self.ack()
+        self.tokens.extend(tokens)
+        return self._digest.commit(tokens)
 
     def ack(self) -> Ack:
         """Acknowledge the history as it stands; this is also what a rollback answers."""
-        return Ack(self.round, len(self.tokens), self._hash.hexdigest())
+        return self._digest.ack()
 
 
 def _packed(ids: array[int]) -> bytes:

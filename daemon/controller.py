@@ -1,0 +1,194 @@
+"""How many tokens to speculate, and whether to at all.
+
+Everything is measured here, on this machine, while it runs:
+
+- `CostModel`, one per loaded model: seconds per forward by width and context length, and how often a proposed
+  token was right, by drafter and by the drafter's own confidence. What one request taught, the next one uses.
+- `Controller`, one per request: picks the width with the most expected tokens per second and keeps an account,
+  `gain = committed tokens x plain step time - time spent`. A round that the model does not expect to pay is only
+  tried while the account stays above a small debt; otherwise the request decodes plainly and tries again later,
+  at growing distances.
+
+The clock is the caller's, so that tests can run on a fake one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pilotfish.hooks.types import Proposal
+
+MARGIN = 1.03  # a round must promise this much more than a plain step to be worth it
+MAX_LOSS = 0.01  # of the plain time so far may be spent on trying
+GRACE = 4.0  # plain steps that may be spent on trying on top of that
+PRIOR_WEIGHT = 2.0  # sightings that a drafter's own confidence is worth
+MEMORY = 128.0  # sightings after which old ones start to fade
+BUCKETS = 10  # of confidence
+UNKNOWN_CONFIDENCE = 0.5
+COST_SMOOTHING = 0.2
+STALL = 3.0  # times the known cost: a stalled machine, not a dearer forward
+FIRST_PARK, LAST_PARK = 8, 256  # committed tokens to wait before trying again
+PLAIN_SAMPLES = 2  # plain steps to time before the first round
+PLAIN_REFRESH = 64  # rounds after which a plain step is timed again
+UNKNOWN_SLOPE = 0.25  # plain steps that each further token is taken to cost before any width was tried
+OPTIMISM = 0.8  # of the guess for a width never tried, so that it is tried: costs have steps
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did. Times are seconds; `width` is the forward's width in tokens, padding included."""
+
+    position: int  # committed ids before the round
+    width: int
+    drafter: str
+    proposal: Proposal  # what was verified
+    accepted: int  # of the proposal
+    committed: int
+    draft_seconds: float
+    verify_seconds: float
+    seconds: float  # the whole round
+
+
+class CostModel:
+    """What forwards cost and how often proposals are right, for one loaded model."""
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        self.widths = tuple(widths)
+        self._cost: dict[tuple[int, int], tuple[float, int]] = {}  # (width, context bucket) -> seconds, samples
+        self._right: dict[tuple[str, int], tuple[float, float]] = {}  # (drafter, bucket) -> right, seen
+        self.per_token = 0.0  # seconds to pick, commit and deliver one token, whatever the width
+
+    def cost(self, width: int, position: int) -> float | None:
+        """Seconds of a forward of `width` at `position`; None when nothing near was measured yet."""
+        bucket = _context_bucket(position)
+        for near in (bucket, bucket - 1, bucket + 1):
+            if known := self._cost.get((width, near)):
+                return known[0]
+        return None
+
+    def samples(self, width: int, position: int) -> int:
+        """How many forwards of `width` were timed at about this context length."""
+        return self._cost.get((width, _context_bucket(position)), (0.0, 0))[1]
+
+    def acceptance(self, drafter: str, confidence: float) -> float:
+        """Probability that a token proposed with `confidence` is right, given that all before it were."""
+        right, seen = self._right.get((drafter, _confidence_bucket(confidence)), (0.0, 0.0))
+        return (right + PRIOR_WEIGHT * confidence) / (seen + PRIOR_WEIGHT)
+
+    def observe(self, round: Round) -> None:
+        """Learn from a round."""
+        self._observe_cost(round.width, round.position, round.verify_seconds)
+        per_token = (round.seconds - round.draft_seconds - round.verify_seconds) / round.committed
+        self.per_token += COST_SMOOTHING * (per_token - self.per_token)
+        for i, confidence in enumerate(_confidences(round.proposal)[: round.accepted + 1]):
+            key = (round.drafter, _confidence_bucket(confidence))
+            right, seen = self._right.get(key, (0.0, 0.0))
+            fade = 1.0 if seen < MEMORY else 0.5
+            self._right[key] = (fade * right + (i < round.accepted), fade * seen + 1)
+
+    def _observe_cost(self, width: int, position: int, seconds: float) -> None:
+        key = (width, _context_bucket(position))
+        known, samples = self._cost.get(key, (seconds, 0))
+        seconds = min(seconds, STALL * known)
+        weight = max(COST_SMOOTHING, 1 / (samples + 1))
+        self._cost[key] = (known + weight * (seconds - known), samples + 1)
+
+
+class Controller:
+    """One request's plan and account. `gain` is the seconds saved so far, negative when trying cost time."""
+
+    def __init__(self, costs: CostModel, *, max_width: int) -> None:
+        self._costs = costs
+        self._widths = tuple(w for w in costs.widths if 1 < w <= max_width)
+        self._plain_width = costs.widths[0]
+        self._plain_step = 0.0  # seconds, at the context length of the last round
+        self._plain_total = 0.0  # seconds that plain decoding would have taken so far
+        self._since_plain = 0  # rounds
+        self._parked = 0  # committed tokens until the next try
+        self._park_for = FIRST_PARK
+        self.gain = 0.0
+
+    def plan(self, position: int, room: int) -> int:
+        """How many tokens to ask the drafters for: 0 means a plain step. `room` is the most that is of use."""
+        unmeasured = self._costs.samples(self._plain_width, position) < PLAIN_SAMPLES
+        if not self._widths or unmeasured or self._parked > 0 or self._since_plain >= PLAIN_REFRESH:
+            return 0
+        return min(room, self._widths[-1] - 1) if self._affordable(0.0) else 0
+
+    def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
+        """How many of the proposed tokens to verify: the number with the most expected tokens per second."""
+        plain = self._costs.cost(self._plain_width, position)
+        if not proposal or plain is None:
+            return 0
+        expected = self._expected(proposal, drafter)
+        per_token = self._costs.per_token
+        best, best_rate = 0, MARGIN / (plain + per_token)
+        for width in self._widths:
+            k = min(width - 1, len(proposal))
+            cost = self._costs.cost(width, position)
+            if cost is None:
+                guess = self._guess(width, position, plain)
+                if not self._affordable(guess - plain):
+                    continue
+                cost = OPTIMISM * guess
+            rate = expected[k] / (cost + expected[k] * per_token)
+            if rate > best_rate:
+                best, best_rate = k, rate
+            if k == len(proposal):
+                break
+        return best
+
+    def observe(self, round: Round) -> None:
+        """Learn from a round and settle the account."""
+        self._costs.observe(round)
+        self._plain_step = (self._costs.cost(self._plain_width, round.position) or 0.0) + self._costs.per_token
+        self._plain_total += round.committed * self._plain_step
+        self._parked = max(0, self._parked - round.committed)
+        if round.proposal:
+            self._since_plain += 1
+            self._settle(round.committed * self._plain_step - round.seconds)
+        else:
+            self._since_plain = 0
+            self._settle(-round.draft_seconds)
+
+    def _settle(self, won: float) -> None:
+        self.gain += won
+        if won > 0:
+            self._park_for = FIRST_PARK
+        elif not self._affordable(0.0):
+            self._parked = self._park_for
+            self._park_for = min(2 * self._park_for, LAST_PARK)
+
+    def _affordable(self, seconds: float) -> bool:
+        allowed = MAX_LOSS * self._plain_total + GRACE * self._plain_step
+        return self.gain - seconds >= -allowed
+
+    def _guess(self, width: int, position: int, plain: float) -> float:
+        """The cost of a width never tried, on the line through the plain step and the nearest narrower known one."""
+        slope = UNKNOWN_SLOPE * plain
+        for known in self._widths:
+            if known < width and (cost := self._costs.cost(known, position)) is not None:
+                slope = (cost - plain) / (known - self._plain_width)
+        return plain + slope * (width - self._plain_width)
+
+    def _expected(self, proposal: Proposal, drafter: str) -> list[float]:
+        """Expected committed tokens when the first k proposed ones are verified, for k = 0, 1, ..."""
+        expected, path = [1.0], 1.0
+        for confidence in _confidences(proposal):
+            path *= self._costs.acceptance(drafter, confidence)
+            expected.append(expected[-1] + path)
+        return expected
+
+
+def _confidences(proposal: Proposal) -> tuple[float, ...]:
+    missing = len(proposal) - len(proposal.confidence)
+    return proposal.confidence[: len(proposal)] + (UNKNOWN_CONFIDENCE,) * missing
+
+
+def _confidence_bucket(confidence: float) -> int:
+    return min(BUCKETS - 1, max(0, int(confidence * BUCKETS)))
+
+
+def _context_bucket(position: int) -> int:
+    return max(8, position.bit_length())  # up to 255 tokens are one bucket, then one per doubling

@@ -1,0 +1,274 @@
+"""One request, round by round: draft, verify, pick, commit, deliver.
+
+Theory of operation
+-------------------
+The target's cache holds the history minus its last token; that token is *pending*. A round forwards
+`[pending] + proposal` and gets one row per token. Row i is what plain decoding would have computed after the first
+i proposals, bit for bit, because every forward has a width of the lane. So the request's own sampler picks row 0,
+row 1, ... and the first pick that differs from the proposal ends the round: it *is* the token that plain decoding
+would have drawn there. Nothing is ever accepted by probability, no random number is drawn for a rejected token,
+and an empty proposal is just a plain step.
+
+A session moves through these states, and only forwards::
+
+    PREFILL ──> READY <──> VERIFIED ──> DONE
+        └─────────┴───────────┴──────> DONE | FAILED
+
+    PREFILL   prompt blocks are being fed; may stop between two
+    READY     target and drafters hold the same history
+    VERIFIED  a forward was run and not yet committed; the only ways out are commit and rollback
+    DONE      ended by a token, a stop string, the budget, or because the client left
+    FAILED    the target is in doubt: nothing of the round is delivered, the request ends with an error
+
+Before a token of a round is delivered, the target has acknowledged the history that contains it, and so has the
+drafter whose proposal was verified. A drafter that does not is dropped (see `seats`); a target that does not ends
+the session.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pilotfish.daemon.controller import Controller, Round
+from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome, Timings
+from pilotfish.daemon.seats import Seat
+from pilotfish.daemon.text import OutputText
+from pilotfish.hooks.errors import ProtocolViolation
+from pilotfish.hooks.history import RunningDigest
+from pilotfish.hooks.protocols import Rows, TargetEngine, TargetSession
+from pilotfish.hooks.types import EMPTY, Proposal, SessionReport
+
+log = logging.getLogger("pilotfish.coordinator")
+
+Emit = Callable[[Sequence[Emission]], None]
+
+
+class State(enum.Enum):
+    """Where a session is; see the module's theory of operation."""
+
+    PREFILL = enum.auto()
+    READY = enum.auto()
+    VERIFIED = enum.auto()
+    DONE = enum.auto()
+    FAILED = enum.auto()
+
+
+@dataclass(slots=True)
+class _Counts:
+    predicted: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    rounds: int = 0
+
+
+class Coordinator:
+    """Drives one target session and its drafters' seats. Everything is called from one thread."""
+
+    def __init__(
+        self,
+        engine: TargetEngine,
+        target: TargetSession,
+        request: GenerationRequest,
+        *,
+        seats: Sequence[Seat] = (),
+        controller: Controller,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.state = State.PREFILL
+        self._engine = engine
+        self._target = target
+        self._request = request
+        self._seats = list(seats)
+        self._controller = controller
+        self._clock = clock
+        self._expected = RunningDigest(request.prompt)
+        self._text = OutputText(request.stop)
+        self._counts = _Counts()
+        self._stop_type = "none"
+        self._truncated = False
+        self._started = clock()
+        self._first_token = self._last_token = self._started
+
+    def run(self, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
+        """Generate until the end; `emit` gets each round's tokens, at least one. Raises what the target raises."""
+        try:
+            while self.state is State.PREFILL and not cancelled():
+                self._prefill()
+            while self.state is State.READY and not cancelled():
+                emit(self._round())
+        except BaseException:
+            self._undo()
+            raise
+        return self._outcome()
+
+    def _prefill(self) -> None:
+        if self._target.prefill() > 0:
+            return
+        if self._request.n_predict == 0:
+            self._end("limit")
+        else:
+            self.state = State.READY
+
+    def _round(self) -> list[Emission]:
+        started, position = self._clock(), self._expected.position
+        seat, proposal = self._draft(position)
+        drafted = self._clock()
+        rows = self._target.verify(proposal.tokens)
+        self.state = State.VERIFIED
+        verified = self._clock()
+        emissions = self._accept(rows, proposal)
+        self._commit([e.token for e in emissions], seat)
+        self._last_token = ended = self._clock()
+        self._count(
+            Round(
+                position=position,
+                width=self._engine.lane.pad(1 + len(proposal)),
+                drafter=seat.name if seat else "",
+                proposal=proposal,
+                accepted=sum(e.drafted for e in emissions),
+                committed=len(emissions),
+                draft_seconds=drafted - started,
+                verify_seconds=verified - drafted,
+                seconds=ended - started,
+            )
+        )
+        return emissions
+
+    def _draft(self, position: int) -> tuple[Seat | None, Proposal]:
+        """The proposal to verify and whose it is. Every token it can lead to fits the budget and the context."""
+        room = self._engine.n_ctx - position
+        if self._request.n_predict > 0:
+            room = min(room, self._request.n_predict - self._counts.predicted)
+        k = self._controller.plan(position, room - 1)
+        for seat in self._seats if k > 0 else ():
+            proposal = seat.propose(k)
+            if proposal:
+                proposal = proposal.first(self._controller.choose(proposal, seat.name, position))
+                if not proposal:
+                    seat.rolled_back()
+                    continue
+                return seat, proposal
+        return None, EMPTY
+
+    def _accept(self, rows: Rows, proposal: Proposal) -> list[Emission]:
+        emissions: list[Emission] = []
+        for i in range(1 + len(proposal)):
+            token = rows.pick(i)
+            drafted = i < len(proposal) and token == proposal.tokens[i]
+            emissions.append(self._emission(rows, i, token, drafted))
+            if not drafted or self._stop_type != "none":
+                break
+        return emissions
+
+    def _emission(self, rows: Rows, i: int, token: int, drafted: bool) -> Emission:
+        self._counts.predicted += 1
+        n_probs = self._request.sampling.n_probs
+        logprob = rows.logprobs(i, token, n_probs) if n_probs > 0 else None
+        ended = self._ended_by(token)
+        text = self._text.push(self._engine.tokenizer.piece(token), last=ended != "")
+        if self._text.stopping_word and ended != "eos":
+            ended = "word"
+        if ended:
+            self._stop_type = ended
+        return Emission(token, text, drafted, logprob)
+
+    def _ended_by(self, token: int) -> str:
+        if token in self._engine.eog:
+            return "eos"
+        if self._request.n_predict > 0 and self._counts.predicted >= self._request.n_predict:
+            return "limit"
+        if len(self._request.prompt) + self._counts.predicted >= self._engine.n_ctx:
+            self._truncated = True
+            return "limit"
+        return ""
+
+    def _commit(self, tokens: Sequence[int], proposer: Seat | None) -> None:
+        expected = self._expected.commit(tokens)
+        ack = self._target.commit(tokens)
+        if ack != expected:
+            raise ProtocolViolation(
+                f"the target acknowledged {ack}, but the committed history is {expected}; the request is given up"
+            )
+        for seat in self._seats:
+            seat.committed(tokens, now=seat is proposer)
+        self.state = State.READY
+        if self._stop_type != "none":
+            self._end(self._stop_type)
+
+    def _undo(self) -> None:
+        """Every exit that is not a commit is a rollback."""
+        was, self.state = self.state, State.FAILED
+        if was is not State.VERIFIED:
+            return
+        for seat in self._seats:
+            seat.rolled_back()
+        try:
+            self._target.rollback()
+        except Exception:
+            log.exception("the target could not roll back; its session is closed")
+
+    def _end(self, stop_type: str) -> None:
+        self._stop_type = stop_type
+        self.state = State.DONE
+
+    def _count(self, round: Round) -> None:
+        self._counts.rounds += 1
+        self._counts.drafted += len(round.proposal)
+        self._counts.accepted += round.accepted
+        if self._counts.rounds == 1:
+            self._first_token = self._last_token
+        self._controller.observe(round)
+
+    def _outcome(self) -> Outcome:
+        counts, lane = self._counts, self._engine.lane
+        return Outcome(
+            stop_type=self._stop_type,
+            timings=self._timings(),
+            stopping_word=self._text.stopping_word if self._stop_type == "word" else "",
+            truncated=self._truncated,
+            parity=lane.parity,
+            lane=lane.name,
+            speculated=counts.drafted > 0,
+            report=SessionReport(
+                committed=counts.predicted,
+                drafted=counts.drafted,
+                accepted=counts.accepted,
+                rounds=counts.rounds,
+                seconds=self._last_token - self._started,
+                dropped={seat.name: seat.dropped for seat in self._seats if seat.dropped},
+            ),
+        )
+
+    def _timings(self) -> Timings:
+        first = self._first_token if self._counts.rounds else self._clock()
+        return Timings(
+            cache_n=self._target.cached,
+            prompt_n=len(self._request.prompt) - self._target.cached,
+            prompt_ms=1000 * (first - self._started),
+            predicted_n=self._counts.predicted,
+            predicted_ms=1000 * (self._last_token - first) if self._counts.rounds else 0.0,
+            draft_n=self._counts.drafted,
+            draft_n_accepted=self._counts.accepted,
+        )
+
+
+def run_session(
+    engine: TargetEngine,
+    request: GenerationRequest,
+    seats: Sequence[Seat],
+    controller: Controller,
+    emit: Emit,
+    cancelled: Callable[[], bool],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Outcome:
+    """Open the target, run the request, and close the target however it ends. The seats stay the caller's."""
+    target = engine.open(request.prompt, request.sampling, cache_prompt=request.cache_prompt)
+    coordinator = Coordinator(engine, target, request, seats=seats, controller=controller, clock=clock)
+    try:
+        return coordinator.run(emit, cancelled)
+    finally:
+        target.close()

@@ -1,0 +1,118 @@
+"""What the controller decides, on a clock that only moves when a forward is run."""
+
+from __future__ import annotations
+
+from pilotfish.daemon.controller import GRACE, MAX_LOSS, Controller, CostModel
+from pilotfish.daemon.generation import GenerationRequest
+from pilotfish.hooks.types import SamplingParams
+from tests.fakes.clock import FakeClock
+from tests.fakes.drafters import ScriptedDrafter
+from tests.fakes.engine import FakeEngine
+from tests.fakes.session import Answer, answer
+
+PROMPT = (5, 9, 3, 7)
+PLAIN = 0.010  # seconds
+CHEAP = {width: PLAIN * (1 + 0.2 * (width - 1)) for width in range(1, 17)}
+DEAR = {1: PLAIN, **dict.fromkeys(range(2, 17), 4 * PLAIN)}
+
+
+def request(n: int) -> GenerationRequest:
+    return GenerationRequest(PROMPT, SamplingParams(temperature=0), n_predict=n)
+
+
+def run(costs: dict[int, float], drafter: ScriptedDrafter | None, n: int, model: CostModel | None = None):
+    """The answer, the seconds it took, and the engine."""
+    clock = FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(costs[width]))
+    model = model or CostModel(engine.lane.widths)
+    controller = Controller(model, max_width=16)
+    result = answer(engine, request(n), [drafter] if drafter else [], controller=controller, clock=clock)
+    return result, clock.now, engine
+
+
+def plain(n: int) -> Answer:
+    return run(CHEAP, None, n)[0]
+
+
+def perfect(n: int, most: int = 15) -> ScriptedDrafter:
+    ids = plain(n).ids
+    return ScriptedDrafter(lambda history, k: ids[len(history) - len(PROMPT) :][: min(k, most)])
+
+
+def test_a_drafter_that_is_right_is_used_at_the_widest_forward_that_pays():
+    result, seconds, engine = run(CHEAP, perfect(400), 400)
+    assert engine.widths.count(16) > 15
+    assert seconds < 0.5 * 400 * PLAIN
+    assert result.ids == plain(400).ids
+
+
+def test_high_acceptance_is_no_argument_when_a_round_costs_more_than_it_commits():
+    """Plain step 10 ms; a round costs 40 ms and commits 3: it must park."""
+    _, seconds, engine = run(DEAR, perfect(400, most=2), 400)
+    speculative = [width for width in engine.widths if width > 1]
+    assert 1 <= len(speculative) <= 10
+    assert seconds <= 400 * PLAIN * (1 + MAX_LOSS) + GRACE * PLAIN + 4 * PLAIN
+
+
+def test_a_drafter_that_is_always_wrong_is_parked_within_the_budget():
+    wrong = ScriptedDrafter(lambda history, k: [0] * k)
+    _, seconds, _ = run(CHEAP, wrong, 1000)
+    assert seconds <= 1000 * PLAIN * (1 + MAX_LOSS) + (GRACE + 4) * PLAIN
+
+
+def test_what_one_request_learned_spares_the_next_one_the_trial():
+    wrong = ScriptedDrafter(lambda history, k: [0] * k)
+    clock_free = CostModel(tuple(range(1, 17)))
+    run(CHEAP, wrong, 1000, clock_free)
+    _, seconds, _ = run(CHEAP, wrong, 200, clock_free)
+    assert seconds <= 200 * PLAIN * (1 + MAX_LOSS) + 2 * PLAIN
+
+
+def test_a_slow_drafter_is_charged_for_its_own_time():
+    clock = FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(CHEAP[width]))
+
+    def slow(history, k):
+        clock.advance(0.050)
+        return []
+
+    controller = Controller(CostModel(engine.lane.widths), max_width=16)
+    answer(engine, request(1000), [ScriptedDrafter(slow)], controller=controller, clock=clock)
+    assert clock.now <= 1000 * PLAIN * (1 + MAX_LOSS) + GRACE * PLAIN + 0.050
+
+
+def test_a_drafter_that_turns_bad_is_dropped_and_found_again_when_it_turns_good():
+    ids = plain(3000).ids
+
+    def moody(history, k):
+        at = len(history) - len(PROMPT)
+        right = ids[at : at + k]
+        return [0] * k if 500 <= at < 1500 else right
+
+    _, _, engine = run(CHEAP, ScriptedDrafter(moody), 3000)
+    half = len(engine.widths) // 2
+    assert max(engine.widths[:40]) == 16
+    assert engine.widths[half - 100 : half].count(1) > 80
+    assert engine.widths[-40:].count(16) > 20
+
+
+def test_the_cheaper_of_two_widths_wins_even_when_it_is_wider():
+    steps = {**CHEAP, 12: PLAIN * 5, 16: PLAIN * 3.5}
+    _, _, engine = run(steps, perfect(600), 600)
+    tail = engine.widths[-20:]
+    assert tail.count(16) > tail.count(12)
+
+
+def test_a_stall_does_not_change_what_a_forward_is_known_to_cost():
+    costs = CostModel((1, 2))
+    clock = FakeClock()
+    calls = iter(range(10_000))
+
+    def forward(width):
+        clock.advance(1.0 if next(calls) == 50 else PLAIN)
+
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), widths=(1, 2), on_forward=forward)
+    answer(engine, request(100), [], controller=Controller(costs, max_width=2), clock=clock)
+    known = costs.cost(1, 10)
+    assert known is not None
+    assert PLAIN <= known < 1.5 * PLAIN

@@ -1,0 +1,201 @@
+"""A deterministic target with a tiny vocabulary that checks how it is used.
+
+The "model": the candidates for the next token are a hash of the last three ids, so that outputs wander and repeat
+like text does. With a script, the output is the script instead. Sampling is greedy, or draws one number per picked
+row from a generator seeded by the request, and skips a token that was picked twice in a row, so that a sampler
+state that is off by one shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation
+from pilotfish.hooks.history import History
+from pilotfish.hooks.types import (
+    Ack,
+    EnginePin,
+    Lane,
+    SamplingParams,
+    TargetPin,
+    TokenizerPin,
+    TokenLogprob,
+    WeightPin,
+    shared_prefix,
+)
+
+EOS = 1
+BLOCK = 8  # prompt tokens per prefill block
+
+
+def fake_pin(n_vocab: int = 32) -> TargetPin:
+    """A pin for the fake engine."""
+    weights = (WeightPin("sha256:" + "0" * 64, Path("/nowhere/fake.gguf"), 0),)
+    return TargetPin("fake:latest", weights, TokenizerPin("fake-tokenizer", "fake", n_vocab, eos=EOS))
+
+
+class FakeTokenizer:
+    """Ids as text: `pieces` where given, else the id and a space. End tokens are empty."""
+
+    def __init__(self, pieces: dict[int, bytes], eog: frozenset[int]) -> None:
+        self._pieces = pieces
+        self._eog = eog
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        if token in self._eog and not special:
+            return b""
+        return self._pieces.get(token, b"%d " % token)
+
+    def decode(self, tokens: Sequence[int], *, special: bool = True) -> bytes:
+        return b"".join(self.piece(token, special=special) for token in tokens)
+
+
+class FakeEngine:
+    """A TargetEngine. `on_forward(width)` is called for every forward: a place to advance a clock or to raise."""
+
+    def __init__(
+        self,
+        *,
+        n_vocab: int = 32,
+        n_ctx: int = 512,
+        widths: Sequence[int] = tuple(range(1, 17)),
+        script: Sequence[int] | None = None,
+        pieces: dict[int, bytes] | None = None,
+        eog: frozenset[int] = frozenset({EOS}),
+        noise: bool = False,
+        on_forward: Callable[[int], None] = lambda width: None,
+    ) -> None:
+        self.lane = Lane("fake", tuple(widths))
+        self.engine = EnginePin("fake", "1", "fake")
+        self.n_ctx = n_ctx
+        self.n_vocab = n_vocab
+        self.eog = eog
+        self.tokenizer = FakeTokenizer(pieces or {}, eog)
+        self.script = script
+        self.noise = noise  # rows depend on the width of the forward, as real kernels' do outside a lane
+        self.on_forward = on_forward
+        self.widths: list[int] = []  # of every forward since the engine was made
+        self.lie_at: int | None = None  # acknowledge a wrong history from this round on
+        self.open_sessions = 0
+        self._cache: list[int] = []
+
+    def open(self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True) -> FakeSession:
+        if len(prompt) >= self.n_ctx:
+            raise ContextOverflow(len(prompt), self.n_ctx)
+        cached = min(shared_prefix(self._cache, prompt), len(prompt) - 1) if cache_prompt else 0
+        self.open_sessions += 1
+        return FakeSession(self, prompt, sampling, cached)
+
+    def close(self) -> None:
+        self._cache = []
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        self._cache = list(tokens)
+        self.open_sessions -= 1
+
+    def candidates(self, history: Sequence[int], width: int) -> list[int]:
+        """The possible next tokens after `history`, likeliest first."""
+        context = ",".join(map(str, history[-3:])) + (f"/{width}" if self.noise else "")
+        digest = hashlib.blake2b(context.encode(), digest_size=8).digest()
+        return [byte % self.n_vocab for byte in digest]
+
+
+class FakeSession:
+    """A TargetSession that raises ProtocolViolation when it is misused."""
+
+    def __init__(self, engine: FakeEngine, prompt: Sequence[int], sampling: SamplingParams, cached: int) -> None:
+        self.cached = cached
+        self.history = History(prompt)
+        self.cells = list(prompt[:cached])  # what the cache holds
+        self._prompt = len(prompt)
+        self._engine = engine
+        self._greedy = sampling.temperature <= 0
+        self._random = random.Random(sampling.seed)
+        self._picked: list[int] = []
+        self._rows: FakeRows | None = None
+        self._closed = False
+
+    def prefill(self) -> int:
+        end = self._prompt - 1
+        block = self.history.tokens[len(self.cells) : min(end, len(self.cells) + BLOCK)]
+        if block:
+            self._engine.on_forward(len(block))
+        self.cells.extend(block)
+        return end - len(self.cells)
+
+    def verify(self, proposals: Sequence[int]) -> FakeRows:
+        if self._closed or self._rows is not None or len(self.cells) != len(self.history) - 1:
+            raise ProtocolViolation("verify out of turn")
+        if any(not 0 <= token < self._engine.n_vocab for token in proposals):
+            raise ProtocolViolation("a proposal outside the vocabulary reached the engine")
+        width = self._engine.lane.pad(1 + len(proposals))
+        if len(self.cells) + 1 + len(proposals) > self._engine.n_ctx:
+            raise EngineError("the context is full")
+        self._engine.widths.append(width)
+        self._engine.on_forward(width)
+        self._rows = FakeRows(self, tuple(proposals), width)
+        return self._rows
+
+    def draw(self, history: Sequence[int], width: int) -> int:
+        if self._engine.script is not None:
+            at = len(history) - self._prompt
+            return self._engine.script[at] if at < len(self._engine.script) else EOS
+        candidates = self._engine.candidates(history, width)
+        choice = 0 if self._greedy else self._random.randrange(4)
+        if self._picked[-2:] == [candidates[choice]] * 2:
+            choice += 1
+        return candidates[choice]
+
+    def advance(self, token: int) -> None:
+        self._picked.append(token)
+
+    def commit(self, tokens: Sequence[int]) -> Ack:
+        if self._rows is None or list(tokens) != self._rows.picks or not tokens:
+            raise ProtocolViolation(f"commit of {list(tokens)}, but the picks are {self._rows and self._rows.picks}")
+        self._rows = None
+        self.cells = [*self.history.tokens, *tokens[:-1]]
+        ack = self.history.commit(tokens)
+        if self._engine.lie_at is not None and ack.round >= self._engine.lie_at:
+            return Ack(ack.round, ack.position, "0" * 32)
+        return ack
+
+    def rollback(self) -> Ack:
+        self._rows = None
+        return self.history.ack()
+
+    def close(self) -> None:
+        if self._closed:
+            raise ProtocolViolation("closed twice")
+        self._closed = True
+        self._engine.keep(self.cells)
+
+
+class FakeRows:
+    """Rows of one forward."""
+
+    def __init__(self, session: FakeSession, proposals: tuple[int, ...], width: int) -> None:
+        self.picks: list[int] = []
+        self._session = session
+        self._proposals = proposals
+        self._width = width
+
+    def __len__(self) -> int:
+        return 1 + len(self._proposals)
+
+    def pick(self, i: int) -> int:
+        if i != len(self.picks) or i > len(self._proposals) or tuple(self.picks) != self._proposals[:i]:
+            raise ProtocolViolation(f"row {i} picked out of turn after {self.picks}")
+        history = [*self._session.history.tokens, *self._proposals[:i]]
+        token = self._session.draw(history, self._width)
+        self._session.advance(token)
+        self.picks.append(token)
+        return token
+
+    def logprobs(self, i: int, token: int, n: int) -> TokenLogprob:
+        return TokenLogprob(token, -1.0, b"?")

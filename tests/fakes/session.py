@@ -1,0 +1,87 @@
+"""One call that runs a request on a fake engine with given drafters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pilotfish.daemon.controller import Controller, CostModel
+from pilotfish.daemon.coordinator import run_session
+from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome
+from pilotfish.daemon.seats import Seat
+from pilotfish.hooks.protocols import Drafter
+from pilotfish.hooks.types import Proposal
+from tests.fakes.clock import FakeClock
+from tests.fakes.engine import FakeEngine, fake_pin
+
+
+class SameIds:
+    """A bridge between two equal vocabularies."""
+
+    def to_drafter(self, target_ids: Sequence[int]) -> Sequence[int]:
+        return target_ids
+
+    def to_target(self, proposal: Proposal) -> Proposal:
+        return proposal
+
+
+class Always(Controller):
+    """Speculates whenever it can, at most `most` tokens a round."""
+
+    def __init__(self, engine: FakeEngine, most: int = 15) -> None:
+        super().__init__(CostModel(engine.lane.widths), max_width=16)
+        self.most = most
+        self.rounds: list[tuple[int, int]] = []  # (proposed, committed)
+
+    def plan(self, position: int, room: int) -> int:
+        return max(0, min(room, self.most, self._widths[-1] - 1 if self._widths else 0))
+
+    def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
+        return len(proposal)
+
+    def observe(self, round):
+        self.rounds.append((len(round.proposal), round.committed))
+
+
+@dataclass
+class Answer:
+    """What a client would have seen."""
+
+    emissions: list[Emission] = field(default_factory=list)
+    outcome: Outcome = None  # type: ignore[assignment]  # set before anyone reads it
+    controller: Controller = None  # type: ignore[assignment]
+
+    @property
+    def ids(self) -> list[int]:
+        return [emission.token for emission in self.emissions]
+
+    @property
+    def text(self) -> str:
+        return "".join(emission.text for emission in self.emissions)
+
+
+def answer(
+    engine: FakeEngine,
+    request: GenerationRequest,
+    drafters: Sequence[Drafter] = (),
+    *,
+    most: int = 15,
+    controller: Controller | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] | None = None,
+    deadline: float = 0.2,
+) -> Answer:
+    """Run `request` with every drafter in a seat of its own."""
+    pin = fake_pin(engine.n_vocab)
+    seats = [Seat(d, SameIds(), n_vocab=engine.n_vocab, deadline=deadline) for d in drafters]
+    for seat in seats:
+        seat.open(pin, request.prompt)
+    result = Answer(controller=controller or Always(engine, most))
+    try:
+        result.outcome = run_session(
+            engine, request, seats, result.controller, result.emissions.extend, cancelled, clock or FakeClock()
+        )
+    finally:
+        for seat in seats:
+            seat.close()
+    return result
