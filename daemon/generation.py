@@ -9,7 +9,10 @@ from pilotfish.hooks.types import SamplingParams, SessionReport, TokenLogprob
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What to generate. `prompt` is not empty; `n_predict` is -1 for "until the end", else a budget in tokens."""
+    """What to generate. `prompt` is not empty; `n_predict` is -1 for "until the end", else a budget in tokens.
+
+    `preserved` are control tokens whose text belongs to the answer.
+    """
 
     prompt: tuple[int, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -17,6 +20,7 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     cache_prompt: bool = True
     speculate: bool = True
+    preserved: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,9 @@ class History:
 
     def commit(self, tokens: Sequence[int]) -> Ack:
         """Append `tokens`, count the round and acknowledge the new history."""
-        self.tokens.extend(tokens)
-        return self._digest.commit(tokens)
+        added = array("i", tokens)  # raises before anything changed
+        self.tokens.extend(added)
+        return self._digest.commit(added)
 
     def ack(self) -> Ack:
         """Acknowledge the history as it stands; this is also what a rollback answers."""

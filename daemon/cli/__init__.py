@@ -1,0 +1,47 @@
+"""`pilotfish`: the command line. Each command is a module of its own and imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from pilotfish import __version__
+from pilotfish.daemon.cli.console import configure_logging, fail
+from pilotfish.hooks.errors import PilotfishError
+
+COMMANDS = {"demo": "demo", "models": "models", "run": "run", "serve": "serve"}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"pilotfish.daemon.cli.{COMMANDS[cmd_name]}")
+        command: click.Command = module.command
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pilotfish")
+@click.option("-v", "--verbose", count=True, help="More log lines on stderr; twice for all of them.")
+def cli(verbose: int) -> None:
+    """Speculative decoding for Ollama models: faster answers, the same tokens."""
+    configure_logging(verbose)
+
+
+def main(args: list[str] | None = None) -> Any:
+    """The console script: errors raised on purpose become one line and exit code 1."""
+    try:
+        return cli.main(args=args, prog_name="pilotfish", standalone_mode=True)
+    except PilotfishError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

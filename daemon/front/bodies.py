@@ -1,0 +1,77 @@
+"""Request bodies: bytes to checked JSON fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from pilotfish.hooks.errors import RequestError
+
+T = TypeVar("T")
+
+MAX_BODY = 64 << 20  # bytes
+
+_NAMES: dict[type, str] = {str: "a string", bool: "a boolean", int: "an integer", list: "an array", dict: "an object"}
+
+
+async def read_json(request: web.Request) -> Body:
+    """The body as an object. The Content-Type does not matter, as in Ollama. Raises RequestError."""
+    raw = await request.read()
+    if not raw.strip():
+        raise RequestError("missing request body")
+    try:
+        value = json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the request body is not valid JSON: {error or 'nested too deeply'}") from error
+    if not isinstance(value, dict):
+        raise RequestError(f"the request body must be a JSON object, got {type(value).__name__}")
+    return Body(value)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+class Body:
+    """A JSON object whose fields are read with the type they must have; null and absent are the same."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.fields = fields
+
+    def get(self, key: str, kind: type[T], default: T) -> T:
+        """Field `key`, or `default`. Raises RequestError naming the field when it is of another type."""
+        value = self.fields.get(key)
+        if value is None:
+            return default
+        if kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise RequestError(f"{key} must be {_NAMES[kind]}, got {_spell(value)}")
+        return value
+
+    def number(self, key: str) -> float | None:
+        """Field `key` as a number, or None."""
+        value = self.fields.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise RequestError(f"{key} must be a number, got {_spell(value)}")
+        return value
+
+    def integer(self, key: str) -> int | None:
+        """Field `key` as an integer, or None."""
+        return None if self.fields.get(key) is None else self.get(key, int, 0)
+
+    def boolean(self, key: str) -> bool | None:
+        """Field `key` as a boolean, or None."""
+        return None if self.fields.get(key) is None else self.get(key, bool, False)
+
+    def has(self, key: str) -> bool:
+        """Whether the field is there and says something (not null, not empty)."""
+        return bool(self.fields.get(key))
+
+
+def _spell(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

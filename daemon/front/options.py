@@ -1,0 +1,163 @@
+"""Ollama's `options`: their defaults, their types, and what they become in a runner's request and launch."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pilotfish.hooks.errors import RequestError
+
+log = logging.getLogger("pilotfish.front")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Every option of Ollama, at Ollama's defaults, and two of our own (`speculate`, `return_tokens`).
+
+    A seed of -1 is random; `num_predict` -1 goes on until the model ends or the context is full.
+    """
+
+    num_keep: int = 4
+    seed: int = -1
+    num_predict: int = -1
+    top_k: int = 40
+    top_p: float = 0.9
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repeat_last_n: int = 64
+    temperature: float = 0.8
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    stop: tuple[str, ...] = ()
+    num_ctx: int = 4096
+    num_batch: int | None = None
+    num_gpu: int = -1
+    main_gpu: int | None = None
+    use_mmap: bool | None = None
+    num_thread: int = 0
+    draft_num_predict: int | None = None
+    speculate: bool = True
+    return_tokens: bool = False
+
+
+_INTEGERS = frozenset(
+    {
+        "num_keep",
+        "seed",
+        "num_predict",
+        "top_k",
+        "repeat_last_n",
+        "num_ctx",
+        "num_batch",
+        "num_gpu",
+        "main_gpu",
+        "num_thread",
+        "draft_num_predict",
+    }
+)
+_BOOLEANS = frozenset({"use_mmap", "speculate", "return_tokens"})
+_KNOWN = tuple(field.name for field in dataclasses.fields(Options))
+
+
+def merge(base: Options, overrides: Mapping[str, Any]) -> Options:
+    """`base` with `overrides`; null leaves a value as it is, an unknown name is logged and ignored.
+
+    Raises RequestError in Ollama's words when a value has the wrong type.
+    """
+    changes: dict[str, Any] = {}
+    for name, value in overrides.items():
+        if name not in _KNOWN:
+            near = difflib.get_close_matches(name, _KNOWN, n=1)
+            log.warning("invalid option %r is ignored%s", name, f"; did you mean {near[0]!r}?" if near else "")
+        elif value is not None:
+            changes[name] = _typed(name, value)
+    return dataclasses.replace(base, **changes)
+
+
+def _typed(name: str, value: Any) -> Any:
+    if name == "stop":
+        return _strings(name, value)
+    if name in _BOOLEANS:
+        if not isinstance(value, bool):
+            raise RequestError(f'option "{name}" must be of type boolean')
+        return value
+    kind = "integer" if name in _INTEGERS else "float32"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(f'option "{name}" must be of type {kind}')
+    if not math.isfinite(value):
+        raise RequestError(f'option "{name}" must be a finite number')
+    return int(value) if kind == "integer" else float(value)
+
+
+def _strings(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise RequestError(f'option "{name}" must be of type array')
+    if not all(isinstance(item, str) for item in value):
+        raise RequestError(f'option "{name}" must be of an array of strings')
+    return tuple(value)
+
+
+def completion_fields(options: Options) -> dict[str, Any]:
+    """The sampling part of a runner's `/completion` body."""
+    return {
+        "n_predict": max(options.num_predict, -1),
+        "n_keep": options.num_keep,
+        "temperature": options.temperature,
+        "top_k": options.top_k,
+        "top_p": options.top_p,
+        "min_p": options.min_p,
+        "typical_p": options.typical_p,
+        "repeat_last_n": options.repeat_last_n,
+        "repeat_penalty": options.repeat_penalty,
+        "presence_penalty": options.presence_penalty,
+        "frequency_penalty": options.frequency_penalty,
+        "seed": options.seed,
+        "stop": list(options.stop),
+        "speculate": options.speculate,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The options that hold for a runner's whole life: a request with others needs another runner."""
+
+    num_ctx: int
+    num_batch: int | None = None
+    num_gpu: int = -1
+    main_gpu: int | None = None
+    use_mmap: bool | None = None
+    num_thread: int = 0
+
+    def arguments(self) -> list[str]:
+        """As Ollama hands them to llama-server."""
+        arguments = ["-c", str(self.num_ctx), "-np", "1"]
+        if self.num_batch is not None:
+            arguments += ["-b", str(self.num_batch), "-ub", str(self.num_batch)]
+        if self.num_gpu >= 0:
+            arguments += ["-ngl", str(self.num_gpu)]
+        if self.main_gpu is not None:
+            arguments += ["--split-mode", "none", "--main-gpu", str(self.main_gpu)]
+        if self.use_mmap is False:
+            arguments += ["--load-mode", "none"]
+        if self.num_thread > 0:
+            arguments += ["-t", str(self.num_thread)]
+        return arguments
+
+
+def launch_of(options: Options, train_context: int) -> Launch:
+    """How to start a runner for these options. `train_context` tokens (0: unknown) is the most a model can use.
+
+    Raises RequestError for a context of no tokens.
+    """
+    if options.num_ctx < 1:
+        raise RequestError(f"num_ctx must be at least 1, got {options.num_ctx}")
+    num_ctx = min(options.num_ctx, train_context) if train_context > 0 else options.num_ctx
+    if num_ctx < options.num_ctx:
+        log.warning("num_ctx %d is more than the model was trained for; using %d", options.num_ctx, num_ctx)
+    return Launch(num_ctx, options.num_batch, options.num_gpu, options.main_gpu, options.use_mmap, options.num_thread)

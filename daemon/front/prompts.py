@@ -1,0 +1,88 @@
+"""What the model is given to read: chat messages rendered, cut to the context, and turned into token ids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from pilotfish.daemon.front.catalog import ServedModel
+from pilotfish.daemon.front.errors import StatusError
+from pilotfish.daemon.front.requests import ChatRequest, GenerateRequest, Message
+from pilotfish.daemon.front.runners import Lease
+from pilotfish.hooks.errors import UnsupportedRequest
+
+# What Ollama executes for a model without a template of its own.
+DEFAULT_TEMPLATE = "{{ .Prompt }}"
+
+
+def check_template(model: ServedModel, requested: str = "") -> None:
+    """Raises UnsupportedRequest when the prompt would have to be rendered by a Go template.
+
+    A model's own Go template is passed over where the GGUF carries a chat template, which says the same.
+    """
+    if requested and requested != DEFAULT_TEMPLATE:
+        raise UnsupportedRequest(
+            "template: Go templates are not supported here; leave it out to use the model's own chat template, "
+            "or render the prompt yourself and send it with raw: true"
+        )
+    if not model.has_chat_template and model.template.strip() not in ("", DEFAULT_TEMPLATE):
+        raise UnsupportedRequest(
+            f"model '{model.short}' has a Go template and no chat template in its GGUF, and Go templates are not "
+            "supported here; render the prompt yourself and send it with raw: true, or run it through Ollama"
+        )
+
+
+def generate_messages(request: GenerateRequest, model: ServedModel) -> tuple[Message, ...]:
+    """The chat that a prompt stands for: the system message, the model's own example turns, the prompt."""
+    system = request.system or model.system
+    start = (Message("system", system),) if system else ()
+    examples = model.messages if request.context is None else ()
+    return (*start, *examples, Message("user", request.prompt))
+
+
+def chat_messages(request: ChatRequest, model: ServedModel) -> tuple[Message, ...]:
+    """The model's own turns, then the request's; the model's system message unless the request starts with one."""
+    own = (Message("system", model.system),) if model.system and request.messages[0].role != "system" else ()
+    return (*own, *model.messages, *request.messages)
+
+
+async def render(lease: Lease, model: ServedModel, messages: Sequence[Message]) -> str:
+    """One prompt from messages, by the GGUF's chat template, or as Ollama does without one."""
+    if model.has_chat_template:
+        return await lease.client.apply_template([message.to_json() for message in messages])
+    return render_plain(messages)
+
+
+def render_plain(messages: Sequence[Message]) -> str:
+    """The prompts and answers one after the other, system messages left out: `{{ .Prompt }}` has no place for them."""
+    turns = itertools.groupby(messages, key=lambda message: message.role)
+    return "".join("\n\n".join(turn.content for turn in group) for role, group in turns if role != "system")
+
+
+async def fit(
+    lease: Lease, model: ServedModel, messages: Sequence[Message], *, truncate: bool
+) -> tuple[str, list[int]]:
+    """The rendered prompt and its ids; with `truncate`, the oldest turns dropped until an answer fits behind it.
+
+    System messages and the last turn always stay, so the prompt may still be too long: the runner says so then.
+    """
+    last = len(messages) - 1
+    for start in range(last + 1):
+        system = [message for message in messages[:start] if message.role == "system"]
+        try:
+            prompt = await render(lease, model, [*system, *messages[start:]])
+        except StatusError:
+            if start in (0, last):
+                raise
+            continue  # many templates refuse turns that do not alternate: drop one more
+        ids = await lease.client.tokenize(prompt)
+        if not truncate or start == last or len(ids) < lease.launch.num_ctx:
+            return prompt, ids
+    raise AssertionError("there is always a last message")
+
+
+async def with_context(lease: Lease, context: Sequence[int], prompt: str) -> list[int]:
+    """The ids of an earlier answer, continued by a new prompt: the old ids stay what they were."""
+    if not context:
+        return await lease.client.tokenize(prompt)
+    return [*context, *await lease.client.tokenize(prompt, add_special=False)]

@@ -1,0 +1,98 @@
+"""The application: its routes, and the shape of its errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from pilotfish import __version__
+from pilotfish.daemon.front import library, ollama_api, openai_api
+from pilotfish.daemon.front.access import Access
+from pilotfish.daemon.front.bodies import MAX_BODY
+from pilotfish.daemon.front.catalog import Catalog
+from pilotfish.daemon.front.errors import ollama_error, openai_error, status_of
+from pilotfish.daemon.front.inference import Inference
+from pilotfish.daemon.front.keys import CATALOG, INFERENCE, RUNNERS, SETTINGS
+from pilotfish.daemon.front.refusals import refusal_routes
+from pilotfish.daemon.front.runners import Runners
+from pilotfish.daemon.front.settings import FrontSettings
+from pilotfish.daemon.front.streams import json_response
+from pilotfish.hooks.errors import PilotfishError
+from pilotfish.manifests.store import Store
+
+log = logging.getLogger("pilotfish.front")
+
+OLLAMA_API = "0.33.0"  # the version of Ollama's API spoken here: clients switch features by it
+
+
+def create_app(store: Store, settings: FrontSettings) -> web.Application:
+    """The front over a model store. Runners start on demand and end with the application."""
+    access = Access(settings.origins, settings.host)
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[access.middleware(), _shape_errors])
+    app[SETTINGS] = settings
+    app[CATALOG] = Catalog(store)
+    app.cleanup_ctx.append(_runners)
+    app.on_response_prepare.append(access.add_headers)
+    app.add_routes(_routes())
+    return app
+
+
+def _routes() -> list[web.RouteDef]:
+    return [
+        web.get("/", _root),
+        web.get("/api/version", _version),
+        web.get("/api/tags", library.handle_tags),
+        web.get("/api/ps", library.handle_ps, allow_head=False),
+        web.post("/api/show", library.handle_show),
+        web.post("/api/generate", ollama_api.handle_generate),
+        web.post("/api/chat", ollama_api.handle_chat),
+        web.get("/v1/models", openai_api.handle_models, allow_head=False),
+        web.get("/v1/models/{model:.+}", openai_api.handle_model, allow_head=False),
+        web.post("/v1/completions", openai_api.handle_completions),
+        web.post("/v1/chat/completions", openai_api.handle_chat_completions),
+        *refusal_routes(),
+    ]
+
+
+async def _runners(app: web.Application) -> AsyncIterator[None]:
+    app[RUNNERS] = runners = Runners(app[SETTINGS])
+    app[INFERENCE] = Inference(app[CATALOG], runners, app[SETTINGS])
+    yield
+    await runners.aclose()
+
+
+async def _root(request: web.Request) -> web.Response:
+    return web.Response(text="pilotfish is running")
+
+
+async def _version(request: web.Request) -> web.Response:
+    return json_response({"version": OLLAMA_API, "pilotfish": __version__})
+
+
+@web.middleware
+async def _shape_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors in the words and shape of the API that was asked."""
+    try:
+        return await handler(request)
+    except PilotfishError as error:
+        return _error(request, status_of(error), str(error))
+    except web.HTTPNotFound:
+        return web.Response(status=404, text="404 page not found")
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return web.Response(status=405, text="405 method not allowed", headers={"Allow": allowed})
+    except web.HTTPRequestEntityTooLarge:
+        return _error(request, 413, f"the request body is larger than {MAX_BODY >> 20} MiB; send less text")
+    except web.HTTPException:
+        raise
+    except Exception as error:
+        log.exception("%s %s failed", request.method, request.path)
+        return _error(request, 500, f"internal error: {type(error).__name__}: {error}; see the log of pilotfish serve")
+
+
+def _error(request: web.Request, status: int, message: str) -> web.Response:
+    openai = request.path.startswith("/v1/")
+    return json_response(openai_error(status, message) if openai else ollama_error(message), status)

@@ -1,0 +1,1 @@
+"""Measuring and proving: workloads, the demo, parity runs and benchmarks."""

@@ -1,0 +1,168 @@
+"""What a manifest bundles, counted from what is there.
+
+A metadata field that says "no draft layers" proves nothing: a model with `mtp_layers: 0` did carry an assistant under
+another naming. So layers and tensors are counted, and what the metadata claims is kept beside the counts. That
+something is bundled says nothing about whether Ollama uses it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.hooks.errors import BrokenModel
+from pilotfish.manifests import manifest as media
+from pilotfish.manifests import safetensors
+from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
+from pilotfish.manifests.manifest import Layer, Manifest, ModelConfig
+from pilotfish.manifests.store import Store
+
+DRAFT_PREFIX = "draft."  # of tensors, unless the config's draft object names another
+DRAFT_FOLDER = "draft/"  # of named JSON files
+DRAFT_TENSOR_MARKS = ("mtp.", ".mtp.", ".nextn.")
+WEIGHT_WORDS = frozenset({"adapter", "draft", "lora", "projector", "tensor"})
+WEIGHT_BYTES = 16 << 20  # an unknown layer as large as this is no metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What a manifest bundles. Counts are layers or tensors that exist."""
+
+    model_layers: int = 0
+    tensor_layers: int = 0
+    draft_layers: int = 0
+    draft_tensors: int = 0  # under the draft prefix, `*.nextn.*` or `mtp.*`, in GGUF and safetensors blobs
+    draft_files: int = 0  # JSON layers in the draft folder
+    draft_config: bool = False  # the config blob has a draft object
+    declared_draft_layers: int | None = None  # what the metadata claims; None when it says nothing
+    adapters: int = 0
+    projectors: int = 0
+    vision_tensors: int = 0  # inside a model file
+    metadata_unknown: tuple[str, ...] = ()  # media types
+    weight_bearing_unknown: tuple[str, ...] = ()  # media types
+
+    @property
+    def bundles_draft(self) -> bool:
+        """Whether any part of a drafter is in the manifest, whatever the metadata claims."""
+        return bool(self.draft_layers or self.draft_tensors or self.draft_files or self.draft_config)
+
+    @property
+    def route(self) -> str:
+        """Which engine can open it: `llama` (a GGUF), `mlx` (tensors and no GGUF) or `none`."""
+        return "llama" if self.model_layers else "mlx" if self.tensor_layers else "none"
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """Bundled weights that take part in the answer and that the runner does not apply. Empty: none."""
+        found = [
+            f"{count} {what} layer{'s' if count > 1 else ''}"
+            for count, what in (
+                (self.draft_layers, "draft"),
+                (self.adapters, "adapter"),
+                (self.projectors, "projector"),
+            )
+            if count
+        ]
+        found += [f"a layer of unknown weights ({media_type})" for media_type in self.weight_bearing_unknown]
+        if self.vision_tensors:
+            found.append(f"{self.vision_tensors} vision or audio tensors inside the model file")
+        return tuple(found)
+
+
+def audit_model(store: Store, manifest: Manifest, weights: Iterable[GGUFMetadata] | None = None) -> Audit:
+    """Audit a model in a store. `weights` is the metadata of its GGUF layers, read here when not given.
+
+    Raises BrokenModel when the config or a weight file is unreadable.
+    """
+    if weights is None:
+        layers = manifest.of_type(media.MODEL)
+        weights = [read_metadata(store.blob(layer, manifest.name), manifest.name.short) for layer in layers]
+    files = list(weights)
+    config = store.config(manifest)
+    unknown = [layer for layer in manifest.layers if layer.media_type not in media.WEIGHT_TYPES | media.METADATA_TYPES]
+    bearing = [layer.media_type for layer in unknown if _bears_weights(layer, store.blob_path(layer.digest))]
+    return Audit(
+        model_layers=len(manifest.of_type(media.MODEL)),
+        tensor_layers=len(manifest.of_type(media.TENSOR)),
+        draft_layers=len(manifest.of_type(media.DRAFT)),
+        draft_tensors=sum(len(file.draft_tensors) for file in files) + _draft_tensors(store, manifest, config),
+        draft_files=sum(layer.name.startswith(DRAFT_FOLDER) for layer in manifest.of_type(media.JSON)),
+        draft_config=config.draft is not None,
+        declared_draft_layers=_declared(store, manifest, files),
+        adapters=len(manifest.of_type(media.ADAPTER)),
+        projectors=len(manifest.of_type(media.PROJECTOR)),
+        vision_tensors=sum(file.vision_tensors for file in files),
+        metadata_unknown=tuple(layer.media_type for layer in unknown if layer.media_type not in bearing),
+        weight_bearing_unknown=tuple(bearing),
+    )
+
+
+def _draft_tensors(store: Store, manifest: Manifest, config: ModelConfig) -> int:
+    prefix = (config.draft.tensor_prefix if config.draft else "") or DRAFT_PREFIX
+    return sum(
+        name.startswith(prefix) or _is_draft(name)
+        for layer in manifest.of_type(media.TENSOR)
+        for name in _tensor_names(store, layer, manifest)
+    )
+
+
+def _is_draft(name: str) -> bool:
+    return any(mark in name if mark.startswith(".") else name.startswith(mark) for mark in DRAFT_TENSOR_MARKS)
+
+
+def _tensor_names(store: Store, layer: Layer, manifest: Manifest) -> Iterator[str]:
+    """The tensors of one layer; its own name where the blob cannot be read. One tensor may come with companions
+    (scales, biases): those of the same stem count once."""
+    try:
+        names = safetensors.read_header(store.blob(layer, manifest.name), manifest.name.short).tensors
+    except BrokenModel:
+        names = (layer.name,)
+    yield from {name.removesuffix(".scale").removesuffix(".bias").removesuffix(".global_scale") for name in names}
+
+
+def _declared(store: Store, manifest: Manifest, files: list[GGUFMetadata]) -> int | None:
+    """The number of draft layers that the metadata claims."""
+    claims = [n for file in files if (n := file.number(f"{file.architecture}.nextn_predict_layers", -1)) >= 0]
+    for layer in manifest.of_type(media.JSON):
+        if layer.name == "config.json":
+            claims += _mtp_counts(_json(store, layer, manifest))
+    return max(claims, default=None)
+
+
+def _mtp_counts(table: object) -> list[int]:
+    """Values of keys such as `mtp_layers` or `num_nextn_predict_layers`, one level of nesting deep."""
+    if not isinstance(table, Mapping):
+        return []
+    tables = [table, *(value for value in table.values() if isinstance(value, Mapping))]
+    return [
+        value
+        for entry in tables
+        for key, value in entry.items()
+        if isinstance(value, int)
+        and not isinstance(value, bool)
+        and "layers" in key
+        and ("mtp" in key or "nextn" in key)
+    ]
+
+
+def _json(store: Store, layer: Layer, manifest: Manifest) -> object:
+    try:
+        return json.loads(store.read(layer, manifest.name))
+    except (BrokenModel, ValueError, RecursionError):
+        return None
+
+
+def _bears_weights(layer: Layer, path: Path) -> bool:
+    """Whether a layer of unknown type holds weights: by its type's name, its size, or how its blob begins."""
+    kind = layer.media_type.removeprefix(media.PREFIX).lower()
+    if layer.size >= WEIGHT_BYTES or WEIGHT_WORDS.intersection(re.split(r"[^a-z]+", kind)):
+        return True
+    try:
+        with path.open("rb") as file:
+            start = file.read(9)
+    except OSError:
+        return False
+    return start.startswith(b"GGUF") or start[8:] == b"{"  # a safetensors file: 8 bytes of length, then JSON

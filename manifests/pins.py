@@ -1,0 +1,149 @@
+"""Pins of target models: taken from a store or a bare file, and checked before a model is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pilotfish.hooks.errors import BrokenModel, ModelNotFound, PinMismatch
+from pilotfish.hooks.types import TargetPin, TokenizerPin, WeightPin
+from pilotfish.manifests import manifest as media
+from pilotfish.manifests.digests import Digest
+from pilotfish.manifests.fingerprints import file_digest, known_digest, tokenizer_pin, verify_blob
+from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
+from pilotfish.manifests.manifest import Manifest
+from pilotfish.manifests.names import ModelName
+from pilotfish.manifests.store import Store, blob_digest
+
+NO_TOKENIZER = TokenizerPin(fingerprint="", model="", n_vocab=0)  # of models that hold no GGUF
+
+
+def pin_model(store: Store, name: ModelName | str, state_dir: Path | None = None, *, verify: bool = True) -> TargetPin:
+    """Take the pins of a model in a store.
+
+    With `verify` every weight blob is hashed (once: the result is remembered under `state_dir`) and must hash to its
+    name; without, blobs are checked for presence, size and a sound header only. Raises ModelNotFound or BrokenModel,
+    naming the model and the blob.
+    """
+    return pin_manifest(store, store.manifest(name), state_dir, verify=verify)
+
+
+def pin_manifest(store: Store, manifest: Manifest, state_dir: Path | None = None, *, verify: bool = True) -> TargetPin:
+    """Take the pins of a manifest that has been read; see `pin_model`."""
+    layers = manifest.of_type(media.MODEL)
+    if not layers:
+        return _pin_tensors(store, manifest, state_dir, verify)
+    files = []
+    for layer in layers:
+        path = store.blob(layer, manifest.name)
+        files.append((read_metadata(path, manifest.name.short), WeightPin(str(layer.digest), path, layer.size)))
+        _verify(path, layer.digest, manifest.name, state_dir, verify)
+    files.sort(key=lambda file: file[0].split_index)
+    return _pin(manifest.name.short, files, manifest.digest, state_dir)
+
+
+def pin_file(
+    path: Path, state_dir: Path | None = None, store: Store | None = None, *, verify: bool = True
+) -> TargetPin:
+    """Take the pins of a model known by a weight file's path only, as a runner is started.
+
+    If the file is a blob of a store (`store`, or the one its path lies in), the pin is that of the model that refers to
+    it; where several do, of the one whose name sorts first. A bare file is pinned under its own name, and is always
+    hashed because no name vouches for it. Raises BrokenModel.
+    """
+    digest = blob_digest(path) or blob_digest(path.resolve())
+    store = store or Store.of_blob(path)
+    users = store.users(digest) if store and digest else ()
+    if store and users:
+        return _opened_at(path, pin_manifest(store, users[0], state_dir, verify=verify))
+    metadata = read_metadata(path)
+    if digest:
+        _verify(path, digest, "", state_dir, verify)
+    found = digest or file_digest(path, state_dir)
+    return _pin(path.name, [(metadata, WeightPin(str(found), path, metadata.size))], None, state_dir)
+
+
+def check_pin(pin: TargetPin, state_dir: Path | None = None, store: Store | None = None) -> None:
+    """Make sure that nothing changed since `pin` was taken. Raises PinMismatch saying what did.
+
+    A weight file is hashed only if it is not known under `state_dir` in its present state.
+    """
+    if pin.manifest_digest is not None:
+        _check_manifest(pin, store or Store.of_blob(pin.path))
+    for weight in pin.weights:
+        _check_weight(pin, weight, state_dir)
+
+
+def _check_manifest(pin: TargetPin, store: Store | None) -> None:
+    if store is None:
+        raise PinMismatch(f"{pin.name}: {pin.path} lies in no model store; pin the model again")
+    try:
+        found = store.manifest(pin.name).digest
+    except (ModelNotFound, BrokenModel) as error:
+        raise PinMismatch(f"{pin.name} is not what was pinned: {error}") from error
+    if found != pin.manifest_digest:
+        raise PinMismatch(
+            f"{pin.name} is not what was pinned: its manifest {(pin.manifest_digest or '')[:12]} is now "
+            f"{found[:12]}; the model was pulled or created again, so pin it again"
+        )
+
+
+def _check_weight(pin: TargetPin, weight: WeightPin, state_dir: Path | None) -> None:
+    try:
+        size = weight.path.stat().st_size
+        found = file_digest(weight.path, state_dir) if size == weight.size else None
+    except (OSError, BrokenModel) as error:
+        raise PinMismatch(f"{pin.name} is not what was pinned: {weight.path} cannot be read ({error})") from error
+    if str(found) != weight.digest:
+        changed = f"hashes to {found}" if found else f"has {size} bytes, {weight.size} were pinned"
+        raise PinMismatch(f"{pin.name} is not what was pinned: {weight.path} {changed}; pull the model again")
+
+
+def _pin(
+    name: str, files: Sequence[tuple[GGUFMetadata, WeightPin]], manifest_digest: str | None, state_dir: Path | None
+) -> TargetPin:
+    first = files[0][0]
+    return TargetPin(
+        name=name,
+        weights=tuple(weight for _, weight in files),
+        tokenizer=tokenizer_pin(first.path, state_dir, first),
+        manifest_digest=manifest_digest,
+        format="gguf",
+        architecture=first.architecture,
+        quantization=first.quantization,
+    )
+
+
+def _pin_tensors(store: Store, manifest: Manifest, state_dir: Path | None, verify: bool) -> TargetPin:
+    """The pin of a model in safetensors blobs; its tokenizer is pinned by the engine that reads it."""
+    weights = []
+    for layer in manifest.of_type(media.TENSOR):
+        path = store.blob(layer, manifest.name)
+        _verify(path, layer.digest, manifest.name, state_dir, verify)
+        weights.append(WeightPin(str(layer.digest), path, layer.size))
+    if not weights:
+        raise BrokenModel(f"{manifest.name} has no weights in its manifest; pull the model again")
+    config = store.config(manifest)
+    return TargetPin(
+        manifest.name.short,
+        tuple(weights),
+        NO_TOKENIZER,
+        manifest.digest,
+        "safetensors",
+        config.model_family,
+        config.file_type,
+    )
+
+
+def _opened_at(path: Path, pin: TargetPin) -> TargetPin:
+    """The same pin with the file that was asked for in front."""
+    weights = sorted(pin.weights, key=lambda weight: not weight.path.samefile(path))
+    return TargetPin(
+        pin.name, tuple(weights), pin.tokenizer, pin.manifest_digest, pin.format, pin.architecture, pin.quantization
+    )
+
+
+def _verify(path: Path, expected: Digest, model: ModelName | str, state_dir: Path | None, verify: bool) -> None:
+    """Hash a blob if asked to; otherwise believe its name unless it is known to be wrong."""
+    if verify or known_digest(path, state_dir) not in (None, expected):
+        verify_blob(path, expected, state_dir, model)

@@ -1,0 +1,133 @@
+"""From a parsed request to an HTTP answer, streamed or whole; a client that leaves cancels its generation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from pilotfish.daemon.generation import Outcome
+from pilotfish.hooks.errors import ContextOverflow, PilotfishError
+from pilotfish.hooks.protocols import Tokenizer
+from pilotfish.ollama_overlay.answer import Answer, Piece, empty_outcome
+from pilotfish.ollama_overlay.engine_thread import EngineThread
+from pilotfish.ollama_overlay.request import CompletionRequest
+from pilotfish.ollama_overlay.wire import dump, error_json, event
+
+log = logging.getLogger("pilotfish.runner")
+
+PING = b":\n\n"  # a comment: keeps clients from giving up on a long prompt
+
+
+class Form(Protocol):
+    """How an answer is written: native, OpenAI text or OpenAI chat."""
+
+    done: bytes
+
+    def chunk(self, answer: Answer, piece: Piece) -> bytes:
+        """The events for one chunk."""
+        ...
+
+    def last(self, answer: Answer, outcome: Outcome) -> bytes:
+        """The events that end one answer."""
+        ...
+
+    def whole(self, answer: Answer, outcome: Outcome) -> dict[str, Any]:
+        """One answer as a body."""
+        ...
+
+    def together(self, bodies: list[dict[str, Any]]) -> Any:
+        """The body for all answers of a request."""
+        ...
+
+
+async def respond(
+    http: web.Request, request: CompletionRequest, form: Form, engine: EngineThread, tokenizer: Tokenizer, n_ctx: int
+) -> web.StreamResponse:
+    """Answer `request`. Errors before the first byte are raised, later ones become an event of the stream."""
+    for generation in request.generations:
+        if len(generation.prompt) >= n_ctx:
+            raise ContextOverflow(len(generation.prompt), n_ctx)
+    answers = [Answer(generation, tokenizer, index) for index, generation in enumerate(request.generations)]
+    if request.stream:
+        return await _stream(_Stream(http), answers, request, form, engine)
+    bodies = []
+    for answer in answers:
+        async for batch in _batches(engine, answer):
+            answer.add(batch)
+        bodies.append(form.whole(answer, _outcome(answer)))
+    return json_response(form.together(bodies))
+
+
+def json_response(body: Any, status: int = 200) -> web.Response:
+    """A JSON body, UTF-8."""
+    return web.Response(body=dump(body), status=status, content_type="application/json", charset="utf-8")
+
+
+async def _stream(
+    stream: _Stream, answers: list[Answer], request: CompletionRequest, form: Form, engine: EngineThread
+) -> web.StreamResponse:
+    ping = float(request.ping_seconds) if request.ping_seconds > 0 else None
+    try:
+        for answer in answers:
+            async for batch in _batches(engine, answer, ping):
+                pieces = answer.add(batch, timings=request.timings_per_token)
+                await stream.write(b"".join(form.chunk(answer, piece) for piece in pieces) if batch else PING)
+            await stream.write(form.last(answer, _outcome(answer)))
+        await stream.write(form.done)
+    except ConnectionError:
+        log.debug("the client left in mid-stream")
+    except Exception as error:
+        if not stream.begun:
+            raise
+        if not isinstance(error, PilotfishError):
+            log.exception("a streamed answer failed")
+        await stream.write(event({"error": error_json(error)}))
+    return await stream.end()
+
+
+async def _batches(engine: EngineThread, answer: Answer, ping: float | None = None) -> AsyncIterator[list[Any]]:
+    """What the engine emits, batch by batch, empty ones for pings; sets the answer's outcome at the end.
+
+    Leaving early, by whatever exception, cancels the generation.
+    """
+    if not answer.request.prompt:
+        answer.outcome = empty_outcome(answer.request)
+        return
+    job = engine.submit(answer.request)
+    try:
+        while (batch := await job.next(ping)) is not None:
+            yield batch
+        answer.outcome = job.outcome()
+    finally:
+        job.cancel()
+
+
+def _outcome(answer: Answer) -> Outcome:
+    if answer.outcome is None:
+        raise RuntimeError("the answer is not finished")
+    return answer.outcome
+
+
+class _Stream:
+    """A response whose headers go out with the first byte, so that an early error can still have a status."""
+
+    def __init__(self, http: web.Request) -> None:
+        self.begun = False
+        self._http = http
+        self._response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+
+    async def write(self, data: bytes) -> None:
+        """Raises ConnectionError when the client is gone."""
+        if not data:
+            return
+        if not self.begun:
+            self.begun = True
+            await self._response.prepare(self._http)
+        await self._response.write(data)
+
+    async def end(self) -> web.StreamResponse:
+        """The finished response."""
+        return self._response

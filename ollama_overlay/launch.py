@@ -1,0 +1,197 @@
+"""llama-server's command line, as Ollama writes it, parsed into one frozen value.
+
+Three kinds of flags: those that shape the engine, those that are harmless here (logging, the web page), and those
+that ask for something this runner does not do. The last kind is refused by name, so that the caller can start the
+stock server instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.types import EngineOptions
+
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+DEFAULT_CONTEXT = 4096  # tokens, when the launch does not say (or says 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One start of the runner. `context` is the total over all `parallel` slots, as llama-server counts it."""
+
+    model: Path
+    host: str = "127.0.0.1"
+    port: int = 8080  # 0 lets the system choose one
+    context: int = DEFAULT_CONTEXT
+    parallel: int = 1
+    alias: str = ""
+    threads: int | None = None
+    batch_size: int = 512
+    gpu_layers: int | None = None
+    use_mmap: bool = True
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
+    flash_attention: bool | None = None
+    chat_template: str = ""  # a template's text, or "chatml"; empty means the model's own
+    n_predict: int = -1  # tokens, for requests that set none
+    context_shift: bool = False  # asked for; this runner ends an answer with `limit` at a full context instead
+
+    @property
+    def name(self) -> str:
+        """What the server calls its model: the alias, else the path, as stock does."""
+        return self.alias or str(self.model)
+
+    def engine_options(self, state_dir: Path | None) -> EngineOptions:
+        """What the verifier is asked to load; each slot gets its share of the context."""
+        return EngineOptions(
+            n_ctx=max(1, self.context // self.parallel),
+            threads=self.threads,
+            batch_size=self.batch_size,
+            gpu_layers=self.gpu_layers,
+            use_mmap=self.use_mmap,
+            cache_type_k=self.cache_type_k,
+            cache_type_v=self.cache_type_v,
+            flash_attention=self.flash_attention,
+            state_dir=state_dir,
+        )
+
+
+def parse(argv: Sequence[str]) -> Launch:
+    """A launch from `argv` (without the program's name). Raises UsageError, naming the flag and the remedy."""
+    seen: dict[str, object] = {}
+    words = list(argv)
+    while words:
+        flag = words.pop(0)
+        if flag in _REFUSED:
+            raise UsageError(f"{flag}: {_REFUSED[flag]}; start the stock llama-server for this model")
+        if flag in _SWITCHES:
+            seen.update(_SWITCHES[flag])
+        elif flag in _VALUES or flag in _IGNORED_VALUES:
+            if not words:
+                raise UsageError(f"{flag}: a value is missing; give one after the flag")
+            text = words.pop(0)
+            if reader := _VALUES.get(flag):
+                seen.update(reader(flag, text))
+        elif flag not in _IGNORED_SWITCHES:
+            raise UsageError(f"{flag}: not a flag this runner knows; start the stock llama-server for this launch")
+    if "model" not in seen:
+        raise UsageError("--model: missing; name the GGUF file to serve")
+    return Launch(**seen)  # type: ignore[arg-type]  # the tables below only produce Launch's own fields
+
+
+_Reader = Callable[[str, str], Mapping[str, object]]
+
+
+def _text(key: str) -> _Reader:
+    return lambda flag, text: {key: text}
+
+
+def _whole(key: str, low: int, high: int = 2**31 - 1) -> _Reader:
+    def read(flag: str, text: str) -> Mapping[str, object]:
+        try:
+            value = int(text)
+        except ValueError:
+            raise UsageError(f"{flag}: expected a whole number, got {text!r}") from None
+        if not low <= value <= high:
+            raise UsageError(f"{flag}: must be between {low} and {high}, got {value}")
+        return {key: value}
+
+    return read
+
+
+def _choice(key: str, choices: Mapping[str, object]) -> _Reader:
+    def read(flag: str, text: str) -> Mapping[str, object]:
+        if text.lower() not in choices:
+            raise UsageError(f"{flag}: expected one of {', '.join(choices)}, got {text!r}")
+        return {key: choices[text.lower()]}
+
+    return read
+
+
+def _context(flag: str, text: str) -> Mapping[str, object]:
+    value = _whole("context", 0)(flag, text)["context"]
+    return {"context": value or DEFAULT_CONTEXT}
+
+
+def _threads(flag: str, text: str) -> Mapping[str, object]:
+    value = _whole("threads", -1, 4096)(flag, text)["threads"]
+    return {"threads": value if isinstance(value, int) and value > 0 else None}
+
+
+def _gpu_layers(flag: str, text: str) -> Mapping[str, object]:
+    if text in ("auto", "all"):
+        return {"gpu_layers": None if text == "auto" else 2**31 - 1}
+    return _whole("gpu_layers", 0)(flag, text)
+
+
+def _template(flag: str, text: str) -> Mapping[str, object]:
+    if text != "chatml" and "{" not in text:
+        raise UsageError(f"{flag}: no built-in template is called {text!r} here; give chatml or a template's text")
+    return {"chat_template": text}
+
+
+def _template_file(flag: str, text: str) -> Mapping[str, object]:
+    try:
+        return {"chat_template": Path(text).read_text(encoding="utf-8")}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{flag}: {text} cannot be read: {error}") from error
+
+
+_CACHE_TYPE = {name: name for name in CACHE_TYPES}
+_LOAD_MODE = {"auto": True, "mmap": True, "none": False, "dio": False}
+
+_VALUES: dict[str, _Reader] = {
+    **dict.fromkeys(("-m", "--model"), lambda flag, text: {"model": Path(text)}),
+    **dict.fromkeys(("-a", "--alias"), _text("alias")),
+    "--host": _text("host"),
+    "--port": _whole("port", 0, 65535),
+    **dict.fromkeys(("-c", "--ctx-size"), _context),
+    **dict.fromkeys(("-np", "--parallel"), _whole("parallel", 1, 256)),
+    **dict.fromkeys(("-t", "--threads"), _threads),
+    **dict.fromkeys(("-b", "--batch-size"), _whole("batch_size", 1, 2**20)),
+    **dict.fromkeys(("-n", "--predict", "--n-predict"), _whole("n_predict", -1)),
+    **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers"), _gpu_layers),
+    **dict.fromkeys(("-ctk", "--cache-type-k"), _choice("cache_type_k", _CACHE_TYPE)),
+    **dict.fromkeys(("-ctv", "--cache-type-v"), _choice("cache_type_v", _CACHE_TYPE)),
+    **dict.fromkeys(("-fa", "--flash-attn"), _choice("flash_attention", {"on": True, "off": False, "auto": None})),
+    "--load-mode": _choice("use_mmap", _LOAD_MODE),
+    "--chat-template": _template,
+    "--chat-template-file": _template_file,
+}
+
+_SWITCHES: dict[str, Mapping[str, object]] = {
+    "--no-mmap": {"use_mmap": False},
+    "--mmap": {"use_mmap": True},
+    "--context-shift": {"context_shift": True},
+    "--no-context-shift": {"context_shift": False},
+}
+
+# Nothing to do: logging, the web page, and limits on things this runner never does. The physical batch (-ub) is
+# the engine's own affair; the number of prompt tokens to keep (--keep) means nothing without context shift.
+_HARMLESS_SWITCHES = """
+    --no-webui --webui --no-ui --ui --offline --no-log-prefix --no-log-timestamps --log-prefix --log-timestamps
+    --log-disable -v --verbose --log-verbose --jinja --no-jinja --metrics --slots --no-slots --no-warmup --warmup
+    --no-mmproj-offload --mmproj-offload --no-mmproj --cont-batching -cb --no-perf --cache-prompt
+    --spec-draft-backend-sampling
+"""
+_HARMLESS_VALUES = """
+    -lv --verbosity --log-verbosity --log-file --log-colors -ub --ubatch-size --keep -tb --threads-batch
+    --image-min-tokens --image-max-tokens --split-mode -sm --main-gpu -mg --spec-draft-n-max --spec-draft-n-min
+    --cache-ram -cram --timeout -to --threads-http --prio --poll
+"""
+_IGNORED_SWITCHES = frozenset(_HARMLESS_SWITCHES.split())
+_IGNORED_VALUES = frozenset(_HARMLESS_VALUES.split())
+
+_REFUSED = {
+    **dict.fromkeys(("-mm", "--mmproj", "-mmu", "--mmproj-url"), "images and audio are not served here"),
+    **dict.fromkeys(("--lora", "--lora-scaled"), "LoRA adapters are not applied here"),
+    **dict.fromkeys(("--embedding", "--embeddings", "--rerank", "--reranking"), "embeddings are not served here"),
+    **dict.fromkeys(
+        ("--spec-type", "--spec-draft-model", "-md", "--model-draft"), "llama-server's own speculation is not done here"
+    ),
+    "--control-vector": "control vectors are not applied here",
+    "--list-devices": "devices are listed by the stock server",
+}

@@ -1,0 +1,60 @@
+"""From a launch to a loaded model: registry, pin, engine, generator, and the card that describes it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pilotfish.daemon.config import Config
+from pilotfish.daemon.generator import Generator
+from pilotfish.daemon.registry import Registry
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.protocols import TargetEngine
+from pilotfish.hooks.types import TargetPin
+from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
+from pilotfish.manifests.pins import pin_file
+from pilotfish.ollama_overlay.about import ModelCard
+from pilotfish.ollama_overlay.chat import CHATML, ChatTemplate
+from pilotfish.ollama_overlay.launch import Launch
+
+log = logging.getLogger("pilotfish.runner")
+
+VERIFIER = "llama"
+_VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}  # llama.h's llama_vocab_type
+
+
+def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, ModelCard]:
+    """Blocks until the model is ready. Raises BrokenModel or EngineError, naming the file."""
+    registry = Registry.load(config)
+    verifier = registry.verifier(VERIFIER)
+    if verifier is None:
+        raise EngineError(f"no verifier is named {VERIFIER!r}; install it with: pip install 'pilotfish[llama]'")
+    pin = pin_file(launch.model, state_dir)
+    registry.notify_pinned(pin)
+    engine = verifier.load(pin, None, launch.engine_options(state_dir))
+    lane = engine.lane
+    log.info(
+        "%s: lane %s, widths up to %d, parity %s %s", pin.name, lane.name, lane.max_width, lane.parity, lane.reason
+    )
+    if launch.context_shift:
+        log.info("--context-shift: an answer that fills the context ends there, with stop_type limit")
+    return Generator(engine, pin, registry, config), _card(launch, pin, engine, read_metadata(launch.model))
+
+
+def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMetadata) -> ModelCard:
+    named = CHATML if launch.chat_template == "chatml" else launch.chat_template
+    template = ChatTemplate.of_model(named or metadata.chat_template, pin.tokenizer, engine.tokenizer)
+    return ModelCard(
+        name=launch.name,
+        path=str(launch.model),
+        template=template,
+        n_ctx=engine.n_ctx,
+        n_vocab=engine.n_vocab,
+        lane=engine.lane,
+        vocab_type=_VOCAB_TYPES.get(pin.tokenizer.model, 0),
+        n_ctx_train=metadata.context_length,
+        n_embd=metadata.embedding_length,
+        n_params=metadata.parameter_count,
+        size=sum(weight.size for weight in pin.weights),
+        quantization=pin.quantization,
+    )

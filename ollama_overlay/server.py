@@ -1,0 +1,242 @@
+"""llama-server's endpoints on aiohttp, as far as text goes. Before the model is loaded every one answers 503."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+from aiohttp import web
+
+from pilotfish.hooks.errors import PilotfishError, RequestError, UnsupportedRequest
+from pilotfish.hooks.protocols import Tokenizer
+from pilotfish.ollama_overlay import openai, wire
+from pilotfish.ollama_overlay.about import ModelCard, models_json, props_json, slots_json
+from pilotfish.ollama_overlay.answering import Form, json_response, respond
+from pilotfish.ollama_overlay.chat_request import completion_body, read_conversation
+from pilotfish.ollama_overlay.engine_thread import EngineThread, Generates
+from pilotfish.ollama_overlay.fields import Fields, kind, parse_body
+from pilotfish.ollama_overlay.metrics import CONTENT_TYPE, Metrics
+from pilotfish.ollama_overlay.prompt import tokenize
+from pilotfish.ollama_overlay.request import CompletionRequest, read_completion
+
+log = logging.getLogger("pilotfish.runner")
+
+MAX_BODY = 64 << 20  # bytes
+LONG_TEXT = 1 << 14  # bytes of a body from which parsing and tokenizing leave the event loop
+
+Load = Callable[[], tuple[Generates, ModelCard]]
+_T = TypeVar("_T")
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+_NOT_FOUND = {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}}
+
+
+class Server:
+    """One model behind llama-server's protocol. `load` runs on the engine's thread.
+
+    `start` begins to load, and `app` may be served at once. To end: `cancel`, clean the app up, `join`.
+    """
+
+    def __init__(self, load: Load, *, n_predict: int = -1) -> None:
+        self.metrics = Metrics()
+        self.app = web.Application(middlewares=[_errors, self._ready], client_max_size=MAX_BODY)
+        self._load = load
+        self._n_predict = n_predict
+        self._card: ModelCard | None = None
+        self._engine = EngineThread(self._load_generator, self.metrics.count)
+        self._add_routes()
+
+    def start(self) -> asyncio.Future[None]:
+        """Load the model; the future is done when requests are answered, or raises what loading raised."""
+        return self._engine.start()
+
+    def cancel(self) -> None:
+        """End the running answer and refuse those that wait, so that every open connection ends soon."""
+        self._engine.cancel()
+
+    def join(self, timeout: float) -> bool:
+        """Whether the engine's thread has ended, after at most `timeout` seconds. No handler may run any more."""
+        return self._engine.join(timeout)
+
+    def _load_generator(self) -> Generates:
+        generator, self._card = self._load()
+        return generator
+
+    @web.middleware
+    async def _ready(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if self._engine.generator is None:
+            return json_response(_LOADING, 503)
+        return await handler(request)
+
+    def _add_routes(self) -> None:
+        get: dict[str, _Handler] = {
+            "/health": self._health,
+            "/props": self._props,
+            "/metrics": self._metrics,
+            "/models": self._models,
+            "/slots": self._slots,
+        }
+        post: dict[str, _Handler] = dict.fromkeys(_UNSUPPORTED, _unsupported)
+        post |= {
+            "/completion": self._completion,
+            "/completions": self._completion,
+            "/v1/completions": self._openai_completion,
+            "/chat/completions": self._chat_completion,
+            "/v1/chat/completions": self._chat_completion,
+            "/apply-template": self._apply_template,
+            "/tokenize": self._tokenize,
+            "/detokenize": self._detokenize,
+        }
+        aliases = {"/v1/health": self._health, "/v1/models": self._models}
+        self.app.add_routes(web.get(path, handler) for path, handler in (get | aliases).items())
+        self.app.add_routes(web.post(path, handler) for path, handler in post.items())
+
+    @property
+    def _model(self) -> ModelCard:
+        assert self._card is not None  # set before the generator, without which no handler runs
+        return self._card
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        assert self._engine.generator is not None
+        return self._engine.generator.engine.tokenizer
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return json_response({"status": "ok"})
+
+    async def _props(self, request: web.Request) -> web.Response:
+        return json_response(props_json(self._model))
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return json_response(models_json(self._model))
+
+    async def _slots(self, request: web.Request) -> web.Response:
+        running = self._engine.running
+        return json_response(slots_json(self._model, running.request if running else None))
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        self.metrics.processing = int(self._engine.running is not None)
+        self.metrics.deferred = self._engine.waiting
+        return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _completion(self, request: web.Request) -> web.StreamResponse:
+        parsed = await self._read(request, lambda body: body)
+        return await self._respond(request, parsed, wire.Native(parsed, self._model.name))
+
+    async def _openai_completion(self, request: web.Request) -> web.StreamResponse:
+        parsed = await self._read(request, openai.checked_text_body)
+        return await self._respond(request, parsed, openai.Text(parsed, self._model.name))
+
+    async def _chat_completion(self, request: web.Request) -> web.StreamResponse:
+        prefill = ""
+
+        def render(body: dict[str, Any]) -> dict[str, Any]:
+            nonlocal prefill
+            conversation = read_conversation(body, self._model.template)
+            prefill = conversation.prefill
+            return completion_body(body, self._model.template.render(conversation))
+
+        parsed = await self._read(request, render)
+        return await self._respond(request, parsed, openai.Chat(parsed, self._model.name, prefill))
+
+    async def _apply_template(self, request: web.Request) -> web.Response:
+        def render(body: dict[str, Any]) -> str:
+            return self._model.template.render(read_conversation(body, self._model.template))
+
+        return json_response({"prompt": await _off_loop(await request.read(), lambda raw: render(parse_body(raw)))})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        return json_response({"tokens": await _off_loop(await request.read(), self._tokens)})
+
+    def _tokens(self, raw: bytes) -> list[Any]:
+        fields = Fields(parse_body(raw))
+        add, parse = fields.boolean("add_special"), fields.boolean("parse_special", True)
+        ids = tokenize(fields.raw("content", ""), self._tokenizer, add_special=add, parse_special=parse)
+        self._check_ids(ids)
+        if not fields.boolean("with_pieces"):
+            return ids
+        return [{"id": token, "piece": _piece(self._tokenizer.piece(token, special=True))} for token in ids]
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        def text(raw: bytes) -> str:
+            ids = Fields(parse_body(raw)).array("tokens")
+            self._check_ids(ids)
+            return self._tokenizer.decode(ids).decode("utf-8", "replace")
+
+        return json_response({"content": await _off_loop(await request.read(), text)})
+
+    def _check_ids(self, ids: list[Any]) -> None:
+        for token in ids:
+            if not isinstance(token, int) or isinstance(token, bool):
+                raise RequestError(f"Field 'tokens': expected token ids, got {kind(token)}")
+            if not 0 <= token < self._model.n_vocab:
+                raise RequestError(f"Field 'tokens': {token} is no token; ids go from 0 to {self._model.n_vocab - 1}")
+
+    async def _read(
+        self, request: web.Request, change: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> CompletionRequest:
+        def read(raw: bytes) -> CompletionRequest:
+            body = change(parse_body(raw))
+            return read_completion(body, self._tokenizer, self._model.n_vocab, n_predict=self._n_predict)
+
+        return await _off_loop(await request.read(), read)
+
+    async def _respond(self, http: web.Request, request: CompletionRequest, form: Form) -> web.StreamResponse:
+        return await respond(http, request, form, self._engine, self._tokenizer, self._model.n_ctx)
+
+
+_UNSUPPORTED = {
+    "/embedding": "embeddings",
+    "/embeddings": "embeddings",
+    "/v1/embeddings": "embeddings",
+    "/rerank": "reranking",
+    "/v1/rerank": "reranking",
+    "/infill": "infilling",
+    "/v1/responses": "the responses API",
+    "/v1/messages": "the messages API",
+    "/v1/audio/transcriptions": "audio",
+    "/lora-adapters": "LoRA adapters",
+    "/props": "changing global properties",
+}
+
+
+async def _unsupported(request: web.Request) -> NoReturn:
+    raise UnsupportedRequest(
+        f"This server does not support {_UNSUPPORTED[request.path]}. Turn speculation off for this model to reach the "
+        "stock llama-server"
+    )
+
+
+async def _off_loop(raw: bytes, work: Callable[[bytes], _T]) -> _T:
+    """`work(raw)`, on a thread when it may take long enough for others to notice."""
+    return work(raw) if len(raw) < LONG_TEXT else await asyncio.to_thread(work, raw)
+
+
+def _piece(piece: bytes) -> str | list[int]:
+    try:
+        return piece.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(piece)
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Every error as llama-server's error object."""
+    try:
+        return await handler(request)
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+        return json_response(_NOT_FOUND, 404)
+    except web.HTTPRequestEntityTooLarge:
+        message = f"the body is larger than {MAX_BODY >> 20} MiB; send a shorter one"
+        return json_response({"error": {"code": 413, "message": message, "type": "invalid_request_error"}}, 413)
+    except web.HTTPException as error:
+        wrong = {"code": error.status, "message": error.reason, "type": "invalid_request_error"}
+        return json_response({"error": wrong}, error.status)
+    except Exception as error:
+        if not isinstance(error, PilotfishError):
+            log.exception("%s failed", request.path)
+        body = wire.error_json(error)
+        return json_response({"error": body}, body["code"])

@@ -1,0 +1,74 @@
+"""From a request's grammar or JSON schema to GBNF that libllama can be trusted with.
+
+libllama answers most bad grammars with "no", but it recurses over nested groups and rule chains without a
+limit, and running out of stack would end the process. Both are bounded here first (20,000 nested groups crash
+it; so would a few hundred thousand rules that refer to one another in a row).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pilotfish.hooks.errors import RequestError
+from pilotfish.hooks.types import SamplingParams
+from pilotfish.plugins.verifiers._llama_library import last_words, lib
+
+MAX_BYTES = 512 * 1024
+MAX_DEPTH = 500  # nested groups
+
+_LITERALS = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*', re.DOTALL)
+
+
+def grammar_of(params: SamplingParams) -> str:
+    """The request's GBNF: its own, or its schema's; empty when it asks for neither. Raises RequestError."""
+    if params.grammar or not params.json_schema:
+        return params.grammar
+    from llama_cpp.llama_grammar import json_schema_to_gbnf
+
+    try:
+        schema = json.loads(params.json_schema)
+        if schema == {}:  # llama-server reads the empty schema as "any object"
+            schema = {"type": "object"}
+        grammar: str = json_schema_to_gbnf(json.dumps(schema))
+    except RecursionError as error:
+        raise RequestError("json_schema: nested too deeply; flatten the schema") from error
+    except Exception as error:  # the converter raises whatever an odd schema makes it stumble over
+        raise RequestError(f"json_schema: cannot be turned into a grammar: {error or type(error).__name__}") from error
+    return grammar
+
+
+def compile_grammar(vocab: Any, grammar: str) -> Any:
+    """A grammar sampler, to be freed by the caller. Raises RequestError naming what is wrong."""
+    data = _checked(grammar)
+    last_words()
+    sampler = lib.llama_sampler_init_grammar(vocab, data, b"root")
+    if not sampler:
+        raise RequestError(f"grammar: failed to parse grammar: {last_words()}; send GBNF with a `root` rule")
+    return sampler
+
+
+def _checked(grammar: str) -> bytes:
+    try:
+        data = grammar.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(f"grammar: not valid Unicode: {error}") from error
+    if b"\0" in data:
+        raise RequestError("grammar: contains a NUL byte; write it as \\x00")
+    if len(data) > MAX_BYTES:
+        raise RequestError(f"grammar: {len(data)} bytes; at most {MAX_BYTES} are accepted")
+    if _depth(grammar) > MAX_DEPTH:
+        raise RequestError(f"grammar: groups are nested more than {MAX_DEPTH} deep; give inner groups their own rules")
+    return data
+
+
+def _depth(grammar: str) -> int:
+    depth = deepest = 0
+    for character in _LITERALS.sub("", grammar):
+        if character == "(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character == ")":
+            depth -= 1
+    return deepest

@@ -1,0 +1,106 @@
+"""libllama itself: the one import of it, its log, and which build it is.
+
+`lib` is llama-cpp-python's low-level module, the complete C API as ctypes functions. Importing it costs about
+70 ms and 15 MB beside numpy; nothing imports this module before a model is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections import deque
+from importlib.metadata import version
+from pathlib import Path
+
+from llama_cpp import llama_cpp as lib
+
+from pilotfish.hooks.types import EnginePin
+from pilotfish.plugins.verifiers._llama_memo import Memo
+
+__all__ = ["engine_pin", "last_words", "lib", "library_folder", "send_log_to"]
+
+log = logging.getLogger("pilotfish.llama")
+
+_WARN, _ERROR, _DEBUG, _CONT = 2, 3, 4, 5  # ggml_log_level; CONT continues the line before it
+_tail: deque[str] = deque(maxlen=6)
+_fingerprints: dict[Path, str] = {}
+
+
+class _Log:
+    """Where libllama's log goes, and the level of its last line."""
+
+    target = "logger"
+    level = 0
+
+
+def send_log_to(target: str) -> None:
+    """Send libllama's log to "stderr", byte for byte as llama-server would print it, or to the "logger".
+
+    Debug lines never reach stderr: llama-server drops them too, and Ollama parses what is left.
+    """
+    _Log.target = target
+    lib.llama_log_set(_callback, None)
+
+
+def last_words() -> str:
+    """libllama's last warnings and errors, for messages; reading them forgets them."""
+    words = "; ".join(line.strip() for line in _tail if line.strip())
+    _tail.clear()
+    return words or "libllama gave no reason"
+
+
+def _on_log(level: int, text: bytes, _user: object) -> None:
+    level = _Log.level = _Log.level if level == _CONT else level
+    if level in (_WARN, _ERROR):
+        _tail.append(text.decode("utf-8", "replace"))
+    if _Log.target == "stderr":
+        if level != _DEBUG:
+            os.write(2, text)
+    elif log.isEnabledFor(logging.DEBUG):
+        log.debug("%s", text.decode("utf-8", "replace").rstrip("\n"))
+
+
+_callback = lib.llama_log_callback(_on_log)  # kept here: libllama holds no reference to it
+
+
+def library_folder() -> Path:
+    """The folder libllama was loaded from; its backends lie beside it."""
+    return Path(lib._base_path)  # the package offers no public name for it
+
+
+def engine_pin(state_dir: Path | None) -> EnginePin:
+    """Which build computes: a change in any library of the folder changes the fingerprint."""
+    build = (lib.llama_version() or b"unknown").decode("utf-8", "replace")
+    package = version("llama-cpp-python")
+    return EnginePin("llama", f"llama.cpp {build} (llama-cpp-python {package})", _fingerprint(state_dir))
+
+
+def _fingerprint(state_dir: Path | None) -> str:
+    folder = library_folder()
+    if folder not in _fingerprints:
+        _fingerprints[folder] = _hash_libraries(folder, Memo(state_dir, "llama-libraries.json"))
+    return _fingerprints[folder]
+
+
+def _hash_libraries(folder: Path, memo: Memo) -> str:
+    files = sorted({path.resolve() for path in folder.iterdir() if _is_library(path.name)})
+    total = hashlib.sha256()
+    for path in files:
+        stat = path.stat()
+        key = f"{path} {stat.st_size} {stat.st_mtime_ns}"
+        digest = memo.get(key)
+        if not isinstance(digest, str):
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            memo.put(key, digest)
+        total.update(f"{path.name} {digest}\n".encode())
+    return total.hexdigest()
+
+
+def _is_library(name: str) -> bool:
+    stem = name.removeprefix("lib")
+    return stem.startswith(("llama", "ggml")) and any(end in name for end in (".so", ".dylib", ".dll"))
+
+
+lib.llama_backend_init()

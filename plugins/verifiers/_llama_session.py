@@ -1,0 +1,199 @@
+"""One request on the engine: prefill, then forwards that are committed or taken back.
+
+    PREFILLING --prefill--> READY --verify--> VERIFIED --commit--> READY
+                                                       --rollback-> READY
+    any failure of libllama: FAILED, from which only `close` leads anywhere
+
+The cells hold the history minus its last token, the pending one, which leads every forward. A forward of
+width w adds w cells; a commit of n tokens keeps n of them (pending and the first n - 1 picks, whose ids the
+forward held) and cuts the rejected proposals and the padding, nothing else.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from pilotfish.hooks.errors import EngineError, ProtocolViolation
+from pilotfish.hooks.history import History
+from pilotfish.hooks.types import Ack, Lane, TokenLogprob
+from pilotfish.plugins.verifiers._llama_logprobs import token_logprob
+from pilotfish.plugins.verifiers._llama_sampling import LlamaSampler
+from pilotfish.plugins.verifiers._llama_slot import LlamaSlot
+from pilotfish.plugins.verifiers._llama_tokenizer import LlamaTokenizer
+
+T = TypeVar("T")
+
+
+class State(enum.Enum):
+    """Where a session is; see the module's diagram."""
+
+    PREFILLING = "prefilling"
+    READY = "ready"
+    VERIFIED = "verified"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+class LlamaSession:
+    """A `TargetSession`. Calls out of order raise ProtocolViolation and change nothing."""
+
+    def __init__(
+        self,
+        slot: LlamaSlot,
+        prompt: array[int],
+        sampler: LlamaSampler,
+        lane: Lane,
+        tokenizer: LlamaTokenizer,
+        on_close: Callable[[], None],
+    ) -> None:
+        self.slot, self._sampler, self._tokenizer, self._on_close = slot, sampler, tokenizer, on_close
+        self._n_vocab = tokenizer.n_vocab
+        self._padded = [lane.pad(width) for width in range(1, lane.max_width + 1)]
+        self._prompt_length = len(prompt)
+        self.history = History(prompt)
+        self.cached = slot.reuse(prompt)
+        self.rows: LlamaRows | None = None
+        self._draws = 0
+        self.state = State.READY if self.cached == len(prompt) - 1 else State.PREFILLING
+
+    def prefill(self) -> int:
+        """Feed the next prompt block, in blocks whose boundaries are fixed from position 0; what is left to feed."""
+        self._expect(State.PREFILLING, State.READY)
+        if self.state is State.READY:
+            return 0
+        left = self._guarded(lambda: self.slot.feed_block(self.history.tokens, len(self.history) - 1))
+        if not left:
+            self.state = State.READY
+        return left
+
+    def verify(self, proposals: Sequence[int]) -> LlamaRows:
+        """One forward over the pending token and `proposals`.
+
+        Raises ProtocolViolation for ids outside the vocabulary or more of them than the lane is wide, and
+        EngineError when they do not fit the context. Where only the lane's padding does not fit, the last
+        proposals are left out: the rows say how many were verified.
+        """
+        self._expect(State.READY)
+        tokens = [self.history.tokens[-1], *proposals]
+        width = self._width(tokens)
+        self._guarded(lambda: self._forward(tokens, width))
+        self.state = State.VERIFIED
+        self._draws = self._sampler.draws
+        self.rows = LlamaRows(self, tokens[1:])
+        return self.rows
+
+    def _width(self, tokens: list[int]) -> int:
+        """The padded width for `tokens`, which lose their last proposals where the padding would not fit."""
+        if len(tokens) > len(self._padded):
+            raise ProtocolViolation(f"{len(tokens)} tokens in one forward; the lane allows {len(self._padded)}")
+        for token in tokens:
+            if not 0 <= token < self._n_vocab:
+                raise ProtocolViolation(f"proposed id {token} is outside the vocabulary of {self._n_vocab} tokens")
+        room = self.slot.context.cells - len(self.history) + 1
+        if len(tokens) > room or self._padded[0] > room:
+            raise EngineError(f"a forward of {len(tokens)} tokens, but the context has {room} cells left; stop before")
+        while self._padded[len(tokens) - 1] > room:
+            tokens.pop()
+        return self._padded[len(tokens) - 1]
+
+    def _forward(self, tokens: list[int], width: int) -> None:
+        while len(self.slot.tokens) < len(self.history) - 1:  # a rollback that could not cut dropped the cells
+            self.slot.feed_block(self.history.tokens, len(self.history) - 1)
+        if width == 1:
+            self.slot.context.step(tokens[0])
+        else:
+            self.slot.context.forward(tokens, width)
+
+    def commit(self, tokens: Sequence[int]) -> Ack:
+        """Take the picks, all of them and in order, into history; cuts exactly the rejected cells and the padding."""
+        self._expect(State.VERIFIED)
+        picks = self.rows.picks if self.rows else []
+        if not picks or picks != list(tokens):
+            raise ProtocolViolation(f"commit of {list(tokens)}, but the picks of this round are {picks}")
+        self._guarded(lambda: self.slot.keep([self.history.tokens[-1], *picks[:-1]]))
+        self.state = State.READY
+        return self.history.commit(picks)
+
+    def rollback(self) -> Ack:
+        """Forget the last forward and its picks, the sampler's draws included. Nothing verified: nothing to forget."""
+        self._expect(State.PREFILLING, State.READY, State.VERIFIED)
+        if self.state is State.VERIFIED:
+            self._guarded(lambda: self.slot.trim(len(self.history) - 1))
+            if self.rows and self.rows.picks:
+                tokens, n = self.history.tokens, self._prompt_length
+                self._sampler.rewind(self._draws, tokens[:n], tokens[n:])
+            self.rows = None
+            self.state = State.READY
+        return self.history.ack()
+
+    def close(self) -> None:
+        """Free the slot; its cells stay for a later prompt with the same prefix. A second call does nothing."""
+        if self.state is State.CLOSED:
+            return
+        if self.state is State.VERIFIED:
+            self.slot.trim(len(self.history) - 1)
+        self.state = State.CLOSED
+        self.rows = None
+        self._sampler.close()
+        self._on_close()
+
+    def draw(self, i: int) -> int:
+        """Row i's token by the request's sampler; for the rows."""
+        return self._sampler.sample(i)
+
+    def logprob(self, i: int, token: int, n: int) -> TokenLogprob:
+        """Row i's log-probabilities; for the rows."""
+        return token_logprob(self.slot.context.row(i), token, n, self._tokenizer)
+
+    def _expect(self, *states: State) -> None:
+        if self.state not in states:
+            wanted = " or ".join(state.value for state in states)
+            raise ProtocolViolation(f"the target session is {self.state.value}; this call needs it {wanted}")
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except EngineError:
+            self.state = State.FAILED
+            self.slot.clear()
+            raise
+
+
+class LlamaRows:
+    """The rows of one forward. Picks need the session still at this forward; log-probabilities outlive the commit."""
+
+    __slots__ = ("_proposals", "_session", "picks")
+
+    def __init__(self, session: LlamaSession, proposals: list[int]) -> None:
+        self._session = session
+        self._proposals = proposals
+        self.picks: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._proposals) + 1
+
+    def pick(self, i: int) -> int:
+        """Draw row i's token. Raises ProtocolViolation out of order or past a pick that differs."""
+        picks = self.picks
+        self._current(i)
+        if self._session.state is not State.VERIFIED or i != len(picks):
+            raise ProtocolViolation(f"row {i} cannot be picked now; rows are picked once, in order, before the commit")
+        if i and picks[-1] != self._proposals[i - 1]:
+            raise ProtocolViolation(f"row {i} follows a rejected proposal; commit {picks}")
+        token = self._session.draw(i)
+        picks.append(token)
+        return token
+
+    def logprobs(self, i: int, token: int, n: int) -> TokenLogprob:
+        """Row i before sampling: `token` and the `n` most probable tokens. Readable until the next forward."""
+        self._current(i)
+        return self._session.logprob(i, token, n)
+
+    def _current(self, i: int) -> None:
+        if self._session.rows is not self:
+            raise ProtocolViolation("these rows belong to an earlier forward; use the ones that verify returned last")
+        if not 0 <= i < len(self):
+            raise ProtocolViolation(f"there is no row {i}; this forward has {len(self)}")

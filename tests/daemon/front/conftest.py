@@ -1,0 +1,128 @@
+"""A store of tiny models, and a front over it whose runners are fakes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import gguf
+import numpy as np
+import pytest
+
+from pilotfish.daemon.front import FrontSettings, running
+from pilotfish.manifests.store import Store
+
+FAKE = Path(__file__).with_name("fake_runner.py")
+
+
+def write_gguf(path: Path, *, template: str | None = "{{ messages }}", pooling: bool = False, salt: int = 0) -> Path:
+    """A GGUF with one small tensor, enough to be listed and described."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("tiny")
+    writer.add_context_length(4096)
+    writer.add_embedding_length(8)
+    writer.add_block_count(1)
+    writer.add_file_type(2)
+    writer.add_token_list(["a", "b", "c"])
+    if template is not None:
+        writer.add_chat_template(template)
+    if pooling:
+        writer.add_pooling_type(gguf.PoolingType.MEAN)
+    writer.add_tensor("token_embd.weight", np.full((32, 32), salt, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """`tiny` (chat template), `other` (another one), `bare` (no template), `embed` (an embedding model)."""
+    store = Store(tmp_path / "models")
+    store.add_gguf("tiny", write_gguf(tmp_path / "tiny.gguf"))
+    store.add_gguf("other:v2", write_gguf(tmp_path / "other.gguf", salt=1), system="Be brief.", params={"stop": ["##"]})
+    store.add_gguf("bare", write_gguf(tmp_path / "bare.gguf", template=None))
+    store.add_gguf("embed", write_gguf(tmp_path / "embed.gguf", template=None, pooling=True))
+    return store
+
+
+@dataclass
+class Front:
+    """A running front, seen from a client."""
+
+    settings: FrontSettings
+    http: aiohttp.ClientSession
+    journal: Path
+
+    @property
+    def url(self) -> str:
+        return self.settings.url
+
+    def post(self, path: str, body: Any = None, **arguments: Any) -> Any:
+        return self.http.post(self.url + path, **({"json": body} if body is not None else {}), **arguments)
+
+    async def ask(self, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and JSON of a POST."""
+        async with self.post(path, body) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def get(self, path: str) -> Any:
+        async with self.http.get(self.url + path) as response:
+            assert response.status == 200
+            return await response.json()
+
+    async def lines(self, path: str, body: Any) -> list[dict[str, Any]]:
+        """The objects of an NDJSON stream."""
+        async with self.post(path, body) as response:
+            assert response.status == 200
+            assert response.headers["Content-Type"] == "application/x-ndjson"
+            return [json.loads(line) async for line in response.content]
+
+    def journal_of(self, event: str) -> list[dict[str, Any]]:
+        """What the fake runners recorded of one kind."""
+        lines = self.journal.read_text().splitlines() if self.journal.exists() else []
+        return [entry for line in lines if (entry := json.loads(line))["event"] == event]
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait until the condition holds; the test's own timeout is the limit."""
+        while True:  # another process is waited for
+            if value := condition():
+                return value
+            await asyncio.sleep(0.01)
+
+    async def until_unloaded(self) -> None:
+        """Wait until no model is loaded."""
+        while True:
+            if not (await self.get("/api/ps"))["models"]:
+                return
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def start(store: Store, tmp_path: Path) -> Callable[..., Any]:
+    """Start a front with changed settings and extra arguments for its fake runners."""
+    journal = tmp_path / "journal.jsonl"
+
+    @asynccontextmanager
+    async def start(*arguments: str, **changes: Any) -> AsyncIterator[Front]:
+        settings = FrontSettings(
+            port=0, runner=(sys.executable, str(FAKE)), runner_args=("--record", str(journal), *arguments)
+        )
+        async with running(store, replace(settings, **changes)) as bound, aiohttp.ClientSession() as http:
+            yield Front(bound, http, journal)
+
+    return start
+
+
+@pytest.fixture
+async def front(start: Callable[..., Any]) -> AsyncIterator[Front]:
+    async with start() as front:
+        yield front

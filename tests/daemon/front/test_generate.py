@@ -1,0 +1,181 @@
+"""`/api/generate` and `/api/chat` as a client sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+PROMPT = {"model": "tiny", "prompt": "echo:one two three"}
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "echo:one two three"}]}
+
+
+async def test_a_stream_is_lines_of_json_and_ends_with_the_figures(front):
+    *pieces, last = await front.lines("/api/generate", PROMPT)
+    assert "".join(piece["response"] for piece in pieces) == "one two three"
+    assert not any(piece["done"] for piece in pieces)
+    assert last["done"] is True
+    assert last["response"] == ""
+    assert last["done_reason"] == "stop"
+    assert last["eval_count"] == len(pieces)
+    assert last["prompt_eval_count"] == len("<user>echo:one two three\n<assistant>")  # cache_n + prompt_n
+    assert last["prompt_eval_duration"] == 3_000_000
+    assert last["eval_duration"] == 5_000_000
+    assert last["total_duration"] >= last["load_duration"] > 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,9}Z", last["created_at"])
+
+
+async def test_without_stream_the_same_text_comes_in_one_object(front):
+    async with front.post("/api/generate", {**PROMPT, "stream": False}) as response:
+        assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+        answer = await response.json()
+    assert answer["response"] == "one two three"
+    assert answer["done_reason"] == "stop"
+
+
+async def test_chat_puts_its_text_in_a_message(front):
+    *pieces, last = await front.lines("/api/chat", CHAT)
+    assert "".join(piece["message"]["content"] for piece in pieces) == "one two three"
+    assert {piece["message"]["role"] for piece in [*pieces, last]} == {"assistant"}
+    status, answer = await front.ask("/api/chat", {**CHAT, "stream": False})
+    assert (status, answer["message"]) == (200, {"role": "assistant", "content": "one two three"})
+    assert "context" not in answer
+
+
+async def test_context_holds_the_exact_ids_and_continues_them(front):
+    _, first = await front.ask("/api/generate", {**PROMPT, "stream": False})
+    rendered = b"<user>echo:one two three\n<assistant>"
+    assert bytes(first["context"]) == rendered + b"one two three"
+    _, second = await front.ask("/api/generate", {**PROMPT, "stream": False, "context": first["context"]})
+    assert bytes(front.journal_of("completion")[1]["body"]["prompt"]) == rendered + b"one two three" + rendered
+    assert second["context"][: len(first["context"])] == first["context"]
+
+
+async def test_raw_sends_the_prompt_as_it_is_and_has_no_context(front):
+    _, answer = await front.ask("/api/generate", {**PROMPT, "raw": True, "stream": False})
+    assert front.journal_of("completion")[0]["body"]["prompt"] == "echo:one two three"
+    assert answer["response"] == "one two three"
+    assert "context" not in answer
+
+
+async def test_pilotfish_figures_are_passed_on_and_ids_on_request(front):
+    *pieces, last = await front.lines("/api/generate", {**PROMPT, "options": {"return_tokens": True}})
+    tokens = last["pilotfish"].pop("tokens")
+    assert bytes(tokens) == b"one two three"
+    figures = {"parity": "lane", "lane": "bf16/f16", "speculated": True, "draft_n": 6, "draft_n_accepted": 4}
+    assert last["pilotfish"] == figures
+    assert [piece.get("pilotfish") for piece in pieces] == [None, {"drafted": 4}, None, {"drafted": 1}]
+
+
+async def test_the_plain_path_is_one_option_away(front):
+    _, answer = await front.ask("/api/generate", {**PROMPT, "stream": False, "options": {"speculate": False}})
+    assert front.journal_of("completion")[0]["body"]["speculate"] is False
+    assert answer["pilotfish"]["speculated"] is False
+
+
+async def test_options_reach_the_runner_request_over_params_over_defaults(front):
+    messages = [{"role": "user", "content": "echo:x"}]
+    await front.ask("/api/chat", {"model": "other:v2", "messages": messages, "stream": False, "options": {"seed": 7}})
+    body = front.journal_of("completion")[0]["body"]
+    assert body["seed"] == 7
+    assert body["stop"] == ["##"]  # the manifest's params
+    defaults = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.0, "repeat_penalty": 1.0, "n_predict": -1}
+    assert {key: body[key] for key in defaults} == defaults
+    assert bytes(body["prompt"]).startswith(b"<system>Be brief.\n<user>echo:x")
+
+
+async def test_a_system_message_replaces_the_models_own(front):
+    await front.ask("/api/generate", {"model": "other:v2", "prompt": "echo:x", "system": "Rhyme.", "stream": False})
+    assert bytes(front.journal_of("completion")[0]["body"]["prompt"]).startswith(b"<system>Rhyme.\n<user>")
+
+
+async def test_the_token_budget_ends_with_length(front):
+    _, answer = await front.ask("/api/generate", {**PROMPT, "stream": False, "options": {"num_predict": 1}})
+    assert (answer["response"], answer["done_reason"], answer["eval_count"]) == ("one ", "length", 1)
+
+
+@pytest.mark.parametrize(
+    ("form", "schema"),
+    [("json", {"type": "object"}), ({"type": "integer"}, {"type": "integer"}), ("", None), (None, None)],
+)
+async def test_format_becomes_a_schema(front, form, schema):
+    status, _ = await front.ask("/api/generate", {**PROMPT, "stream": False, "format": form})
+    assert status == 200
+    assert front.journal_of("completion")[0]["body"].get("json_schema") == schema
+
+
+async def test_logprobs_as_ollama_shows_them(front):
+    *pieces, last = await front.lines("/api/generate", {**PROMPT, "logprobs": True, "top_logprobs": 2})
+    assert pieces[0]["logprobs"] == [
+        {
+            "token": "one ",
+            "logprob": -0.5,
+            "top_logprobs": [{"token": "t0", "logprob": -1.0}, {"token": "t1", "logprob": -2.0}],
+        }
+    ]
+    assert "logprobs" not in last
+    _, answer = await front.ask("/api/generate", {**PROMPT, "logprobs": True, "stream": False})
+    assert [entry["token"] for entry in answer["logprobs"]] == ["one ", "two ", "thre", "e"]
+    assert all("top_logprobs" not in entry for entry in answer["logprobs"])
+
+
+async def test_control_characters_are_escaped_and_other_text_is_utf8(front):
+    said = "tab\there é\u2028\x01\x7f😊"
+    body = {"model": "tiny", "prompt": f"echo:{said}", "raw": True}
+    async with front.post("/api/generate", body) as response:
+        raw = await response.read()
+    assert b"\\t" in raw
+    assert b"\\u0001" in raw
+    assert "é".encode() in raw
+    lines = raw.decode().split("\n")
+    assert "".join(json.loads(line)["response"] for line in lines if line) == said
+
+
+async def test_an_empty_prompt_loads_and_keep_alive_zero_unloads(front):
+    for path, empty in (("/api/generate", {"model": "tiny"}), ("/api/chat", {"model": "tiny", "messages": []})):
+        _, loaded = await front.ask(path, empty)
+        assert (loaded["done"], loaded["done_reason"]) == (True, "load")
+        assert [entry["name"] for entry in (await front.get("/api/ps"))["models"]] == ["tiny:latest"]
+        _, unloaded = await front.ask(path, {**empty, "keep_alive": 0})
+        assert (unloaded["done"], unloaded["done_reason"]) == (True, "unload")
+        assert (await front.get("/api/ps"))["models"] == []
+
+
+async def test_a_model_without_template_reads_the_prompt_as_it_is(front):
+    await front.ask("/api/generate", {"model": "bare", "prompt": "echo:x", "system": "unseen", "stream": False})
+    assert bytes(front.journal_of("completion")[0]["body"]["prompt"]) == b"echo:x"
+
+
+async def test_the_rendered_prompt_can_be_had_instead_of_an_answer(front):
+    _, answer = await front.ask("/api/chat", {**CHAT, "_debug_render_only": True})
+    assert answer["_debug_info"] == {"rendered_template": "<user>echo:one two three\n<assistant>"}
+    assert front.journal_of("completion") == []
+
+
+async def test_old_turns_are_dropped_until_the_chat_fits(front):
+    turns = [{"role": "user" if i % 2 == 0 else "assistant", "content": f"turn {i} " + "x" * 40} for i in range(6)]
+    messages = [{"role": "system", "content": "Keep me."}, *turns, {"role": "user", "content": "echo:done"}]
+    body = {"model": "tiny", "messages": messages, "stream": False, "options": {"num_ctx": 150}}
+    status, answer = await front.ask("/api/chat", body)
+    assert (status, answer["message"]["content"]) == (200, "done")
+    prompt = bytes(front.journal_of("completion")[0]["body"]["prompt"]).decode()
+    assert prompt.startswith("<system>Keep me.\n<assistant>turn 5 ")
+    assert prompt.endswith("<user>echo:done\n<assistant>")
+
+
+async def test_a_template_that_wants_alternating_turns_survives_truncation(start):
+    turns = [{"role": "user" if i % 2 == 0 else "assistant", "content": f"turn {i} " + "x" * 40} for i in range(4)]
+    messages = [*turns, {"role": "user", "content": "echo:done"}]
+    body = {"model": "tiny", "messages": messages, "stream": False, "options": {"num_ctx": 100}}
+    async with start("--alternating") as front:
+        status, _ = await front.ask("/api/chat", body)
+        assert status == 200
+        assert bytes(front.journal_of("completion")[0]["body"]["prompt"]).startswith(b"<user>echo:done")
+
+
+async def test_a_prompt_that_cannot_fit_is_refused_with_the_numbers(front):
+    body = {"model": "tiny", "prompt": "x" * 200, "stream": True, "options": {"num_ctx": 64}}
+    status, answer = await front.ask("/api/generate", body)
+    assert status == 400
+    assert "exceeds the available context size (64)" in answer["error"]

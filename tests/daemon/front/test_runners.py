@@ -1,0 +1,161 @@
+"""Starting, sharing, keeping and ending runners."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from pilotfish.daemon.front.runners import Runners
+
+ENDLESS = {"model": "tiny", "prompt": "endless"}
+
+
+def ask(front, **changes):
+    return front.ask("/api/generate", {"model": "tiny", "prompt": "echo:ok", "stream": False, **changes})
+
+
+def pids(front):
+    return [int(entry["pid"]) for entry in front.journal_of("start")]
+
+
+async def loaded(front):
+    return [entry["name"] for entry in (await front.get("/api/ps"))["models"]]
+
+
+async def test_the_launch_is_ollamas(front):
+    await ask(front, options={"num_ctx": 2048, "num_thread": 2, "num_batch": 64})
+    argv = front.journal_of("start")[0]["argv"]
+    assert argv[0] == "--model"
+    assert os.path.basename(argv[1]).startswith("sha256-")  # noqa: PTH119  # a string of the journal, not a path here
+    joined = " ".join(argv)
+    for part in ("--host 127.0.0.1", "-c 2048 -np 1", "-b 64 -ub 64", "-t 2", "--no-webui --offline"):
+        assert part in joined
+
+
+async def test_requests_at_once_share_one_load(start):
+    async with start("--load-seconds", "0.3") as front:
+        answers = await asyncio.gather(*(ask(front) for _ in range(5)))
+        assert [status for status, _ in answers] == [200] * 5
+        assert len(front.journal_of("start")) == 1
+
+
+async def test_the_same_weights_under_two_names_share_a_runner(front, store):
+    store.add_gguf("alias", store.blob(store.manifest("tiny").layers[0]))
+    await ask(front)
+    await ask(front, model="alias")
+    assert len(front.journal_of("start")) == 1
+
+
+async def test_another_context_length_reloads_and_the_models_own_limit_holds(front):
+    await ask(front)
+    await ask(front, options={"num_ctx": 1024})
+    await ask(front, options={"num_ctx": 1024, "seed": 3})
+    await ask(front, options={"num_ctx": 1_000_000})
+    contexts = [entry["argv"][entry["argv"].index("-c") + 1] for entry in front.journal_of("start")]
+    assert contexts == ["4096", "1024", "4096"]
+    assert await loaded(front) == ["tiny:latest"]
+
+
+async def test_a_reload_waits_for_the_answer_that_runs(front):
+    async with front.post("/api/generate", ENDLESS) as running:
+        await running.content.readline()
+        waiting = asyncio.create_task(ask(front, options={"num_ctx": 1024}))
+        later = asyncio.create_task(ask(front))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        assert not later.done()  # queued behind the reload: it must not starve it
+        running.close()
+    assert [(await waiting)[0], (await later)[0]] == [200, 200]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_cancels_its_generation(front, stream):
+    async def leave() -> None:
+        async with front.post("/api/generate", {**ENDLESS, "stream": stream}) as response:
+            await response.content.readline()
+
+    if stream:
+        await leave()
+    else:
+        request = asyncio.create_task(leave())
+        await front.until(lambda: front.journal_of("completion"))
+        request.cancel()
+    await front.until(lambda: front.journal_of("cancelled"))
+    assert (await ask(front))[1]["response"] == "ok"
+    assert len(front.journal_of("start")) == 1
+
+
+async def test_keep_alive_ends_an_idle_runner(front):
+    await ask(front, keep_alive="100ms")
+    await front.until_unloaded()
+    await ask(front, keep_alive=0)
+    assert await loaded(front) == []
+    assert len(front.journal_of("start")) == 2
+
+
+async def test_a_busy_runner_is_unloaded_after_its_answer(front):
+    async with front.post("/api/generate", ENDLESS) as running:
+        await running.content.readline()
+        _, answer = await front.ask("/api/generate", {"model": "tiny", "keep_alive": 0})
+        assert answer["done_reason"] == "unload"
+        assert await loaded(front) == ["tiny:latest"]
+        assert await running.content.readline()  # it goes on
+    await front.until_unloaded()
+
+
+async def test_no_more_models_than_allowed_stay_loaded(start):
+    async with start(max_loaded=1) as front:
+        await ask(front)
+        await ask(front, model="bare")
+        assert await loaded(front) == ["bare:latest"]
+        async with front.post("/api/generate", {**ENDLESS, "model": "bare"}) as running:
+            await running.content.readline()
+            waiting = asyncio.create_task(ask(front))
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+        assert (await waiting)[0] == 200
+        assert await loaded(front) == ["tiny:latest"]
+
+
+async def test_the_idle_model_that_would_go_first_makes_room(start):
+    async with start(max_loaded=2) as front:
+        await ask(front, keep_alive="1h")
+        await ask(front, model="bare", keep_alive="2h")
+        await ask(front, model="other:v2")
+        assert sorted(await loaded(front)) == ["bare:latest", "other:v2"]
+
+
+async def test_a_killed_idle_runner_is_replaced_at_the_next_request(front):
+    await ask(front)
+    (entry,) = front.journal_of("start")
+    os.kill(entry["pid"], signal.SIGKILL)
+    assert (await ask(front))[1]["response"] == "ok"
+    assert len(front.journal_of("start")) == 2
+
+
+async def test_leaving_the_front_ends_every_runner(start):
+    async with start() as front:
+        await ask(front, keep_alive=-1)
+        (pid,) = pids(front)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_client_that_leaves_during_the_load_leaves_a_loaded_model(start):
+    async with start("--load-seconds", "0.4") as front:
+        request = asyncio.create_task(ask(front))
+        await front.until(lambda: front.journal_of("start"))
+        request.cancel()
+        assert (await ask(front))[0] == 200
+        assert len(front.journal_of("start")) == 1
+
+
+async def test_a_table_of_runners_closes_twice_without_harm(start):
+    async with start() as front:
+        runners = Runners(front.settings)
+        await runners.aclose()
+        await runners.aclose()
+        assert runners.loaded() == []

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from pilotfish.manifests import manifest as media
+from pilotfish.manifests.audit import audit_model
+from tests.manifests.builders import safetensors_bytes, tiny_gguf, write_model
+
+
+@pytest.fixture
+def audit(store):
+    def audit(layers, config=None):
+        write_model(store.root, "m", layers, config)
+        return audit_model(store, store.manifest("m"))
+
+    return audit
+
+
+def gguf_layer(tmp_path, **options):
+    return (media.MODEL, tiny_gguf(tmp_path / "layer.gguf", **options).read_bytes())
+
+
+def test_a_plain_model_bundles_nothing(audit, tmp_path):
+    found = audit([gguf_layer(tmp_path), (media.TEMPLATE, b"t"), (media.LICENSE, b"MIT"), (media.PARAMS, b"{}")])
+    assert found.route == "llama"
+    assert not found.bundles_draft
+    assert found.obstacles == found.metadata_unknown == found.weight_bearing_unknown == ()
+
+
+def test_draft_tensors_count_whatever_the_metadata_claims(audit):
+    found = audit(
+        [
+            (media.TENSOR, safetensors_bytes("model.embed.weight"), "model.embed.weight"),
+            (media.TENSOR, safetensors_bytes("draft.layers.0.q", "draft.layers.0.q.scale"), "draft.layers.0"),
+            (media.JSON, json.dumps({"text_config": {"mtp_layers": 0}}).encode(), "config.json"),
+        ]
+    )
+    assert found.declared_draft_layers == 0
+    assert found.draft_tensors == 1
+    assert found.bundles_draft
+    assert found.route == "mlx"
+
+
+def test_a_draft_by_its_config_prefix_and_files(audit):
+    found = audit(
+        [
+            (media.TENSOR, safetensors_bytes("assistant.q"), "assistant.q"),
+            (media.JSON, b"{}", "draft/config.json"),
+        ],
+        {"model_format": "safetensors", "draft": {"tensor_prefix": "assistant."}},
+    )
+    assert (found.draft_tensors, found.draft_files, found.draft_config) == (1, 1, True)
+
+
+def test_prediction_heads_inside_a_gguf_are_counted(audit, tmp_path):
+    names = ("token_embd.weight", "blk.1.nextn.eh_proj.weight", "mtp.0.fc.weight")
+    found = audit([gguf_layer(tmp_path, tensors=names, values={"llama.nextn_predict_layers": 0})])
+    assert (found.declared_draft_layers, found.draft_tensors, found.bundles_draft) == (0, 2, True)
+    assert found.obstacles == ()
+
+
+def test_nothing_declared_is_not_zero(audit, tmp_path):
+    assert audit([gguf_layer(tmp_path)]).declared_draft_layers is None
+
+
+@pytest.mark.parametrize(
+    ("layer", "obstacle"),
+    [
+        ((media.ADAPTER, b"GGUF"), "1 adapter layer"),
+        ((media.PROJECTOR, b"GGUF"), "1 projector layer"),
+        ((media.DRAFT, b"GGUF"), "1 draft layer"),
+        ((media.PREFIX + "lora-adapter", b"?"), "unknown weights (application/vnd.ollama.image.lora-adapter)"),
+        ((media.PREFIX + "draft.v2", b"?"), "unknown weights (application/vnd.ollama.image.draft.v2)"),
+        ((media.PREFIX + "novelty", b"GGUF\x03\0\0\0rest"), "unknown weights (application/vnd.ollama.image.novelty)"),
+        ((media.PREFIX + "novelty", safetensors_bytes("x")), "unknown weights (application/vnd.ollama.image.novelty)"),
+        ((media.PREFIX + "novelty", bytes(16 << 20)), "unknown weights (application/vnd.ollama.image.novelty)"),
+    ],
+)
+def test_weights_beside_the_model_are_obstacles(audit, tmp_path, layer, obstacle):
+    assert obstacle in " ".join(audit([gguf_layer(tmp_path), layer]).obstacles)
+
+
+@pytest.mark.parametrize("kind", ["notes", "modelfile", "model-card", "draftsman", "json.v2"])
+def test_unknown_metadata_is_no_obstacle(audit, tmp_path, kind):
+    found = audit([gguf_layer(tmp_path), (media.PREFIX + kind, b'{"a": 1}')])
+    assert found.obstacles == ()
+    assert found.metadata_unknown == (media.PREFIX + kind,)
+
+
+def test_vision_tensors_inside_the_model_are_an_obstacle(audit, tmp_path):
+    found = audit([gguf_layer(tmp_path, tensors=("token_embd.weight", "v.patch.weight", "mm.0.weight"))])
+    assert found.obstacles == ("2 vision or audio tensors inside the model file",)
+
+
+def test_a_manifest_without_weights_has_no_route(audit):
+    assert audit([(media.TEMPLATE, b"t")]).route == "none"
+
+
+def test_an_unreadable_tensor_blob_counts_by_its_layers_name(audit):
+    assert audit([(media.TENSOR, b"garbage", "draft.layers.0.weight")]).draft_tensors == 1

@@ -1,0 +1,43 @@
+"""Our runner with the packaged model, and a stock llama-server with the same settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ollama_overlay.processes import RUNNER, ServerProcess, running
+
+STOCK = Path(__file__).resolve().parents[2] / ".cache" / "stock" / "bin" / "llama-server"  # where `make stock` puts it
+CONTEXT = 2048
+SETTINGS = ("-c", str(CONTEXT), "-t", "2", "--flash-attn", "on", "--cache-type-k", "bf16", "--cache-type-v", "f16")
+
+
+@pytest.fixture(scope="session")
+def state(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment whose pilotfish state is the tests' own, so that a lane found once is remembered."""
+    return {"PILOTFISH_STATE": str(tmp_path_factory.mktemp("state")), "PILOTFISH_CONFIG": ""}
+
+
+@pytest.fixture(scope="session")
+def runner(
+    smollm2_path: Path, state: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    """Our runner, loaded."""
+    log = tmp_path_factory.mktemp("runner") / "log"
+    with running(RUNNER, smollm2_path, log, *SETTINGS, env=state) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def stock(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A stock llama-server with the runner's cache types and flash attention."""
+    binary = Path(os.environ.get("PILOTFISH_TEST_LLAMA_SERVER") or STOCK)
+    if not binary.is_file():
+        # It takes minutes to build and is no dependency of ours; where it is set up, nothing is skipped.
+        pytest.skip(f"no stock llama-server at {binary}: run `make stock`, or set PILOTFISH_TEST_LLAMA_SERVER")
+    log = tmp_path_factory.mktemp("stock") / "log"
+    with running((str(binary),), smollm2_path, log, *SETTINGS) as server:
+        yield server

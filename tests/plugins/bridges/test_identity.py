@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pilotfish.hooks.protocols import BridgeFactory
+from pilotfish.hooks.types import Proposal, TokenizerPin
+from pilotfish.plugins.bridges.identity import open_bridge
+from tests.conformance import BridgeConformance
+
+PIN = TokenizerPin("a" * 64, "gpt2", 100, bos=1, eos=2)
+
+
+class TestIdentity(BridgeConformance):
+    @pytest.fixture
+    def factory(self) -> BridgeFactory:
+        return open_bridge
+
+    @pytest.fixture
+    def pair(self) -> tuple[TokenizerPin, TokenizerPin]:
+        return PIN, PIN
+
+    @pytest.fixture
+    def strangers(self) -> tuple[TokenizerPin, TokenizerPin]:
+        return PIN, replace(PIN, fingerprint="b" * 64)
+
+
+def test_ids_and_confidences_pass_through_unchanged() -> None:
+    bridge = open_bridge(PIN, PIN)
+    assert bridge is not None
+    proposal = Proposal((4, 0, 99), (0.9, 0.8))
+    assert bridge.to_target(proposal) == proposal
+    assert list(bridge.to_drafter([4, 0, 99])) == [4, 0, 99]
+
+
+def test_only_the_fingerprint_decides() -> None:
+    same_tokens_by_another_account = replace(PIN, model="llama", eos=7)
+    assert open_bridge(PIN, same_tokens_by_another_account) is not None
+    assert open_bridge(PIN, replace(PIN, fingerprint="A" * 64)) is None

@@ -1,0 +1,165 @@
+"""Blocks, proposals and reused prefixes change no token of a real model, and no bit of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from pilotfish.hooks.types import SamplingParams
+from tests.conformance.verifier import GREEDY, SEEDED, Guess, accepted, perfect, ready
+
+if TYPE_CHECKING:
+    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+    from pilotfish.plugins.verifiers._llama_session import LlamaSession
+
+pytestmark = pytest.mark.model
+
+N = 48
+CHAT = "<|im_start|>user\nWrite ten lines, each starting with Alpha.<|im_end|>\n<|im_start|>assistant\n"
+
+GRAMMAR = SamplingParams(seed=7, grammar='root ::= "[" [0-9] ("," [0-9])* "]"')
+
+
+@pytest.fixture(params=["Q4_1", "Q8_0", "Q4_K_M"])
+def any_engine(request: pytest.FixtureRequest, engine_of: Callable[[str], LlamaEngine]) -> LlamaEngine:
+    return engine_of(request.param)
+
+
+def decode(
+    engine: LlamaEngine,
+    prompt: Sequence[int],
+    sampling: SamplingParams,
+    guess: Guess = lambda done, k: (),
+    k: int = 0,
+    *,
+    n: int = N,
+) -> tuple[list[int], list[int]]:
+    """`n` tokens with at most `k` proposals a round, and how many were committed in each round."""
+    tokens: list[int] = []
+    rounds: list[int] = []
+    with ready(engine, prompt, sampling) as session:
+        while len(tokens) < n and not (tokens and tokens[-1] in engine.eog):
+            proposals = list(guess(len(tokens), min(k, n - 1 - len(tokens))))
+            picks = accepted(session.verify(proposals), proposals)
+            session.commit(picks)
+            tokens += picks
+            rounds.append(len(picks))
+    return tokens, rounds
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED, GRAMMAR], ids=["greedy", "seeded", "grammar"])
+def test_at_most_0_to_4_proposals_a_round_give_equal_ids(any_engine: LlamaEngine, sampling: SamplingParams) -> None:
+    prompt = any_engine.tokenizer.encode(CHAT)
+    plain, _ = decode(any_engine, prompt, sampling)
+    most = min(4, any_engine.lane.max_width - 1)
+    for k in range(1, most + 1):
+        assert decode(any_engine, prompt, sampling, perfect(plain), k)[0] == plain
+        assert decode(any_engine, prompt, sampling, lambda done, k: [31000 + done + i for i in range(k)], k)[0] == plain
+
+
+def test_full_width_replay_accepts_everything(any_engine: LlamaEngine) -> None:
+    prompt = any_engine.tokenizer.encode(CHAT)
+    plain, _ = decode(any_engine, prompt, GREEDY)
+    width = any_engine.lane.max_width
+    replayed, rounds = decode(any_engine, prompt, GREEDY, perfect(plain), width - 1)
+    assert replayed == plain
+    assert set(rounds[:-1]) == {width}
+
+
+def test_a_model_drafting_for_itself_is_never_rejected(engine: LlamaEngine, load_itself: LlamaEngine) -> None:
+    prompt = engine.tokenizer.encode(CHAT)
+    with ready(engine, prompt) as target, ready(load_itself, prompt) as drafter:
+        for _ in range(6):
+            draft = []
+            for _ in range(7):
+                rows = drafter.verify([])
+                draft.append(rows.pick(0))
+                drafter.commit(draft[-1:])
+            picks = accepted(target.verify(draft), draft)
+            assert picks[:7] == draft
+            target.commit(picks)
+            rows = drafter.verify([])
+            assert rows.pick(0) == picks[7]
+            drafter.commit([picks[7]])
+
+
+@pytest.fixture
+def load_itself(load_engine: Callable[..., LlamaEngine], smollm2_path: object) -> LlamaEngine:
+    return load_engine(smollm2_path)
+
+
+def row_after(session: LlamaSession) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    session.verify([])
+    row = session.slot.context.row(0).copy()
+    session.rollback()
+    return row
+
+
+def test_rows_after_n_commits_of_one_and_one_commit_of_n_are_the_same_bits(any_engine: LlamaEngine) -> None:
+    prompt = any_engine.tokenizer.encode(CHAT)
+    n = any_engine.lane.max_width
+    plain, _ = decode(any_engine, prompt, GREEDY, n=n)
+    with ready(any_engine, prompt) as session:
+        for token in plain:
+            rows = session.verify([])
+            assert session.commit([rows.pick(0)]).position == len(session.history)
+            assert session.history.tokens[-1] == token
+        singly = row_after(session)
+    with ready(any_engine, prompt) as session:
+        session.commit(accepted(session.verify(plain[:-1]), plain[:-1]))
+        at_once = row_after(session)
+    with ready(any_engine, prompt) as session:  # and with a rejection and padding on the way
+        session.commit(accepted(session.verify([plain[0], 9]), [plain[0], 9]))
+        session.commit(accepted(session.verify(plain[2:-1][: n - 1]), plain[2:-1][: n - 1]))
+        rejected = row_after(session)
+    assert np.array_equal(singly, at_once)
+    assert np.array_equal(singly, rejected)
+
+
+@pytest.mark.parametrize("words", [20, 700])
+def test_a_prefix_from_an_earlier_request_changes_no_bit(any_engine: LlamaEngine, words: int) -> None:
+    stem = any_engine.tokenizer.encode("Alpha beta gamma delta. " * (words // 5))
+    prompt = [*stem, *any_engine.tokenizer.encode("Which word comes next?")]
+    with ready(any_engine, prompt, cache_prompt=False) as session:
+        fresh = row_after(session)
+    decode(any_engine, [*stem, *any_engine.tokenizer.encode("Name a colour. ")], SEEDED, n=9)
+    with ready(any_engine, prompt) as session:
+        reused, cached = row_after(session), session.cached
+    assert np.array_equal(fresh, reused)
+    if any_engine.exact_cache:
+        assert cached >= len(stem)
+
+
+def test_a_conversation_keeps_its_own_answer_in_the_cache(engine: LlamaEngine) -> None:
+    prompt = engine.tokenizer.encode(CHAT)
+    answer, _ = decode(engine, prompt, GREEDY)
+    follow_up = [*prompt, *answer, *engine.tokenizer.encode("\nAnd now?")]
+    with ready(engine, follow_up) as session:
+        assert session.cached >= len(prompt) + len(answer) - 1
+
+
+def test_the_same_request_twice_has_the_same_prompt_count_and_answer(any_engine: LlamaEngine) -> None:
+    prompt = any_engine.tokenizer.encode(CHAT)
+    any_engine.open(prompt, GREEDY, cache_prompt=False).close()
+    counts, answers = [], []
+    for _ in range(2):
+        with ready(any_engine, prompt) as session:
+            counts.append(session.cached)
+        answers.append(decode(any_engine, prompt, GREEDY)[0])
+    assert counts == [0, len(prompt) - 1]
+    assert answers[0] == answers[1]
+
+
+def test_every_round_commits_at_least_one_token_when_one_position_is_always_rejected(engine: LlamaEngine) -> None:
+    prompt = engine.tokenizer.encode(CHAT)
+    plain, _ = decode(engine, prompt, GREEDY)
+
+    def wrong_at_20(done: int, k: int) -> list[int]:
+        return [9 if done + i == 20 else token for i, token in enumerate(plain[done : done + k])]
+
+    tokens, rounds = decode(engine, prompt, GREEDY, wrong_at_20, 7)
+    assert tokens == plain
+    assert min(rounds) >= 1
