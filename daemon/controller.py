@@ -181,6 +181,16 @@ class Controller:
         return expected
 
 
+class Eager(Controller):
+    """Verifies every proposal in full, paying or not: for parity runs and ceilings, never for users."""
+
+    def plan(self, position: int, room: int) -> int:
+        return max(0, min(room, self._widths[-1] - 1)) if self._widths else 0
+
+    def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
+        return len(proposal)
+
+
 def _confidences(proposal: Proposal) -> tuple[float, ...]:
     missing = len(proposal) - len(proposal.confidence)
     return proposal.confidence[: len(proposal)] + (UNKNOWN_CONFIDENCE,) * missing

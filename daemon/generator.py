@@ -18,20 +18,32 @@ log = logging.getLogger("pilotfish.generator")
 
 
 class Generator:
-    """Answers one request at a time; every call comes from the engine's thread."""
+    """Answers one request at a time; every call comes from the engine's thread.
 
-    def __init__(self, engine: TargetEngine, pin: TargetPin, registry: Registry, config: Config) -> None:
+    `controller` makes a request's controller; the lab passes one that speculates whether or not it pays.
+    """
+
+    def __init__(
+        self,
+        engine: TargetEngine,
+        pin: TargetPin,
+        registry: Registry,
+        config: Config,
+        *,
+        controller: Callable[..., Controller] = Controller,
+    ) -> None:
         self.engine = engine
         self.pin = pin
         self._registry = registry
         self._config = config
         self._costs = CostModel(engine.lane.widths)
+        self._controller = controller
 
     def generate(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
         """Run `request` to its end, calling `emit` with each round's tokens. Raises RequestError or EngineError."""
         seats = self._open_seats(request) if self._speculates(request) else []
         session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in seats), len(request.prompt))
-        controller = Controller(self._costs, max_width=self._config.speculation.max_width)
+        controller = self._controller(self._costs, max_width=self._config.speculation.max_width)
         report = SessionReport()
         self._registry.notify_opened(session)
         try:

@@ -56,9 +56,9 @@ async def _run(workloads: Sequence[Workload], tokens: int) -> list[Comparison]:
 def _show(results: Sequence[Comparison], equal: bool) -> None:
     table = Table(title=f"{MODEL}: the same prompts, plain and speculative", title_justify="left")
     for title in ("prompt", "sampling"):
-        table.add_column(title)
-    for title in ("tokens", "plain tok/s", "speculative tok/s", "ratio", "acceptance", "ids"):
-        table.add_column(title, justify="right")
+        table.add_column(title, no_wrap=True)
+    for title in ("tokens", "plain\ntok/s", "speculative\ntok/s", "ratio", "drafts\naccepted", "ids"):
+        table.add_column(title, justify="right", no_wrap=True)
     for result in results:
         table.add_row(*_cells(result))
     out.print(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pilotfish.daemon.controller import Controller, CostModel
+from pilotfish.daemon.controller import Controller, CostModel, Eager, Round
 from pilotfish.daemon.coordinator import run_session
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome
 from pilotfish.daemon.seats import Seat
@@ -25,8 +25,8 @@ class SameIds:
         return proposal
 
 
-class Always(Controller):
-    """Speculates whenever it can, at most `most` tokens a round."""
+class Always(Eager):
+    """Speculates whenever it can, at most `most` tokens a round, and remembers the rounds."""
 
     def __init__(self, engine: FakeEngine, most: int = 15) -> None:
         super().__init__(CostModel(engine.lane.widths), max_width=16)
@@ -34,12 +34,9 @@ class Always(Controller):
         self.rounds: list[tuple[int, int]] = []  # (proposed, committed)
 
     def plan(self, position: int, room: int) -> int:
-        return max(0, min(room, self.most, self._widths[-1] - 1 if self._widths else 0))
+        return min(self.most, super().plan(position, room))
 
-    def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
-        return len(proposal)
-
-    def observe(self, round):
+    def observe(self, round: Round) -> None:
         self.rounds.append((len(round.proposal), round.committed))
 
 
