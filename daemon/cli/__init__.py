@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from typing import Any
 
@@ -12,20 +13,32 @@ from pilotfish import __version__
 from pilotfish.daemon.cli.console import configure_logging, fail
 from pilotfish.hooks.errors import PilotfishError
 
-COMMANDS = {"demo": "demo", "models": "models", "run": "run", "serve": "serve"}
+COMMANDS = {  # name -> module, and the command in it when that is not called `command`
+    "daemon": "daemon",
+    "demo": "demo",
+    "models": "models", "parity": "parity",
+    "off": "toggle:off",
+    "on": "toggle:on",
+    "run": "run",
+    "serve": "serve",
+    "status": "status",
+}
+COMMAND_ENTRY_POINTS = "pilotfish.commands"  # what other parts, and other distributions, add
 
 
 class LazyGroup(click.Group):
     """A group that imports a command's module only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted({*COMMANDS, *importlib.metadata.entry_points(group=COMMAND_ENTRY_POINTS).names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"pilotfish.daemon.cli.{COMMANDS[cmd_name]}")
-        command: click.Command = module.command
+            added = importlib.metadata.entry_points(group=COMMAND_ENTRY_POINTS, name=cmd_name)
+            return next((point.load() for point in added), None)
+        name, _, attribute = COMMANDS[cmd_name].partition(":")
+        module = importlib.import_module(f"pilotfish.daemon.cli.{name}")
+        command: click.Command = getattr(module, attribute or "command")
         return command
 
 

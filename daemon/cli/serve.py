@@ -3,31 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from pilotfish.daemon.cli.console import err
-from pilotfish.daemon.front.settings import parse_host, settings_from_env
+from pilotfish.daemon.front.settings import FrontSettings, parse_host, settings_from_env
+from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
+
+log = logging.getLogger("pilotfish.daemon")
 
 
 @click.command("serve")
-@click.option("--host", help="Where to listen, in any form OLLAMA_HOST has. Default: $PILOTFISH_HOST or :11435.")
+@click.option("--host", help="Where to listen, in any form OLLAMA_HOST has. Default: $PILOTFISH_HOST, [front] host.")
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
 @click.option("--demo", is_flag=True, help="Serve the demo's model, smollm2:135m, from a store of its own.")
 def command(host: str | None, root: Path | None, demo: bool) -> None:
     """Serve Ollama's API for text on port 11435, with speculative rounds."""
-    from pilotfish.daemon.front.app import serve
-
-    settings = settings_from_env()
-    if host:
-        name, port = parse_host(host)
-        settings = replace(settings, host=name, port=port)
+    settings = _settings(host)
     store = _store(root, demo)
     err.print(f"pilotfish serves {store.root} on {settings.url}", markup=False, soft_wrap=True)
-    asyncio.run(serve(store, settings))
+    asyncio.run(_serve(store, settings))
+
+
+async def _serve(store: Store, settings: FrontSettings) -> None:
+    from pilotfish.daemon.control.governing import governing
+    from pilotfish.daemon.front.app import serve
+
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            if await stack.enter_async_context(governing(store=store)) is None:
+                log.info("another daemon governs already; the models served here follow it")
+        except ConfigError as error:
+            err.print(f"Changes of the config wait for a model's next load: {error}", style="yellow", markup=False)
+        await serve(store, settings)
+
+
+def _settings(host: str | None) -> FrontSettings:
+    from pilotfish.daemon.config import load_or_last_good
+
+    settings = settings_from_env()
+    host = host or (None if os.environ.get("PILOTFISH_HOST") else load_or_last_good().front.host)
+    if not host:
+        return settings
+    name, port = parse_host(host)
+    return replace(settings, host=name, port=port)
 
 
 def _store(root: Path | None, demo: bool) -> Store:

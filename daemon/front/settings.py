@@ -27,7 +27,8 @@ def default_origins() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FrontSettings:
-    """`keep_alive` and `load_timeout` are seconds (`load_timeout`: without a sign of life from a loading runner)."""
+    """An empty `host` listens on every address. `keep_alive` and `load_timeout` are seconds (`load_timeout`: without a
+    sign of life from a loading runner)."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -42,7 +43,7 @@ class FrontSettings:
     @property
     def url(self) -> str:
         """The address a client on this machine can reach."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
 

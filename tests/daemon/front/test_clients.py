@@ -109,6 +109,6 @@ async def test_openai_completions_models_and_structured_output(openai_client, fr
 async def test_openai_errors(openai_client):
     with pytest.raises(openai.NotFoundError, match="model 'nope' not found"):
         await openai_client.chat.completions.create(model="nope", messages=MESSAGES)
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     with pytest.raises(openai.BadRequestError, match="does not support tools"):
-        tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
         await openai_client.chat.completions.create(model="tiny", messages=MESSAGES, tools=[tool])

@@ -1,0 +1,46 @@
+"""`pilotfish daemon`: govern the runners of an overlaid Ollama."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+import click
+
+from pilotfish.daemon.cli.console import err
+from pilotfish.hooks.errors import UsageError
+from pilotfish.manifests.store import Store
+
+
+@click.command("daemon")
+@click.option("--config", "path", type=click.Path(path_type=Path), help="The config file, instead of the usual places.")
+@click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
+def command(path: Path | None, root: Path | None) -> None:
+    """Watch the config, the plugins and the models, and tell running models what changed, until interrupted."""
+    log = logging.getLogger("pilotfish")
+    log.setLevel(min(log.level or logging.INFO, logging.INFO))
+    asyncio.run(_govern(path, Store(root) if root else Store.find()))
+
+
+async def _govern(path: Path | None, store: Store) -> None:
+    from pilotfish.daemon.control.address import socket_path
+    from pilotfish.daemon.control.client import ask_status
+    from pilotfish.daemon.control.governing import governing
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with governing(path, store) as daemon:
+        if daemon is None:
+            from pilotfish.daemon.config import load_or_last_good
+
+            place = socket_path(load_or_last_good(path))
+            status = await ask_status(place)
+            who = f"pid {status['daemon']['pid']}" if status else "a process that does not say who it is"
+            raise UsageError(
+                f"a daemon already runs at {place} ({who}); stop it first, or name another PILOTFISH_SOCKET"
+            )
+        err.print(f"pilotfish governs at {daemon.socket}", markup=False, soft_wrap=True)
+        await stop.wait()

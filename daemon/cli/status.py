@@ -1,0 +1,117 @@
+"""`pilotfish status`: the daemon, the loaded models, and what is in force for which model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from pilotfish.daemon.cli.console import out
+from pilotfish.manifests.store import Store
+
+_COLOURS = {"active": "green", "parked": "yellow", "plain": "yellow", "off": "red"}
+
+
+@click.command("status")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
+def command(as_json: bool, root: Path | None) -> None:
+    """Show whether drafts are in use, for which models, and why not where they are not."""
+    from pilotfish.daemon.control.overview import overview
+
+    found = asyncio.run(overview(Store(root) if root else Store.find()))
+    if as_json:
+        click.echo(json.dumps(found, indent=2, default=str))
+        return
+    _show_daemon(found)
+    if found["runners"]:
+        out.print(_runners(found["runners"]))
+    if found["models"]:
+        out.print(_models(found["models"]))
+    _show_decisions(found["decisions"])
+
+
+def _show_daemon(found: Mapping[str, Any]) -> None:
+    daemon, config = found["daemon"], found["config"]
+    where = daemon["socket"] or "no usable socket path"
+    state = f"runs, pid {daemon['pid']}" if daemon["running"] else "does not run; models use the config as they load"
+    _say(f"daemon   {state} ({where})")
+    _say(f"config   {config['path'] or 'the defaults; no file'}")
+    if config["error"]:
+        out.print(f"         [red]not in force:[/] {escape(config['error'])}", soft_wrap=True)
+    if not config["in_force"]["speculation"]["enabled"]:
+        _say("         speculation is switched off; switch it on with: pilotfish on")
+    if folders := found["plugins"]["folders"]:
+        generation = found["plugins"].get("generation")
+        _say(f"plugins  {', '.join(folders)}" + (f" (generation {generation})" if generation else ""))
+
+
+def _runners(runners: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("RUNNER", "PORT", "LANE", "PARITY", "DRAFTERS", "STATE", "REQUESTS", "ACCEPTED", "SAVED")
+    for runner in runners:
+        totals, state = runner["totals"], runner["state"]
+        table.add_row(
+            escape(f"{runner['model']} ({runner['pid']})"),
+            str(runner["port"]),
+            escape(runner["lane"]),
+            runner["parity"],
+            escape(", ".join(runner["drafters"])),
+            f"[{_COLOURS.get(state, 'default')}]{state}[/] {escape(runner['reason'])}",
+            str(totals["requests"]),
+            _share(totals),
+            f"{totals['saved_seconds']:.1f} s",
+        )
+    return table
+
+
+def _models(models: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("MODEL", "DRAFTS", "DRAFTERS", "LAST LAUNCH", "REQUESTS", "ACCEPTED", "SAVED")
+    for model in models:
+        totals = model["totals"]
+        table.add_row(
+            escape(model["name"]),
+            "[green]on[/]" if model["enabled"] else "[red]off[/]",
+            escape(", ".join(model["drafters"])),
+            escape(_launch(model["decision"])),
+            str(totals["requests"]) if totals else "-",
+            _share(totals) if totals else "-",
+            f"{totals['saved_seconds']:.1f} s" if totals else "-",
+        )
+    return table
+
+
+def _show_decisions(decisions: Sequence[Mapping[str, Any]]) -> None:
+    stock = [decision for decision in decisions if decision["decision"] == "stock"][-5:]
+    if stock:
+        _say("launches that went to the stock llama-server:")
+    for decision in stock:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision["time"]))
+        _say(f"  {at}  {decision['model'] or '(no model)'}: {decision['reason']}")
+
+
+def _launch(decision: Mapping[str, Any] | None) -> str:
+    if decision is None:
+        return "-"
+    return "pilotfish" if decision["decision"] == "runner" else f"stock: {decision['reason']}"
+
+
+def _share(totals: Mapping[str, Any]) -> str:
+    return "-" if totals["acceptance"] is None else f"{totals['acceptance']:.0%}"
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def _say(text: str) -> None:
+    out.print(text, markup=False, soft_wrap=True)

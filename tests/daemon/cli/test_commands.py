@@ -1,0 +1,87 @@
+"""The command line as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from pilotfish.daemon.cli import COMMANDS, cli
+
+
+@pytest.fixture
+def pilotfish(tmp_path, monkeypatch):
+    """Run a command in this process, with state, cache and config of its own."""
+    for name in ("PILOTFISH_STATE", "PILOTFISH_CACHE", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "models"))
+    return lambda *args: CliRunner().invoke(cli, args)
+
+
+def console(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the installed console script."""
+    script = shutil.which("pilotfish", path=str(sys.prefix + "/bin"))
+    assert script
+    return subprocess.run([script, *args], capture_output=True, text=True, timeout=240, env=env, check=False)
+
+
+def test_every_command_has_a_line_of_help(pilotfish):
+    shown = pilotfish("--help")
+    assert shown.exit_code == 0
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} +\S", shown.output, re.MULTILINE), name
+
+
+def test_an_unknown_command_names_itself(pilotfish):
+    assert "No such command 'swim'" in pilotfish("swim").output
+
+
+def test_an_empty_store_lists_nothing_and_says_how_to_get_a_model(pilotfish, tmp_path):
+    (tmp_path / "models" / "manifests").mkdir(parents=True)
+    shown = pilotfish("models")
+    assert shown.exit_code == 0
+    assert "ollama pull" in shown.output
+
+
+def test_models_as_json_is_one_object(pilotfish, tmp_path):
+    (tmp_path / "models" / "manifests").mkdir(parents=True)
+    assert json.loads(pilotfish("models", "--json").stdout) == {"models": [], "skipped": []}
+
+
+def test_an_error_raised_on_purpose_is_one_line_and_exit_code_1(tmp_path):
+    done = console("parity", "no-such-model", "--models", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert "no-such-model" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.model
+def test_the_demo_prints_one_json_object_with_equal_ids(tmp_path):
+    done = console("demo", "--json", "--tokens", "8")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["equal"]) == (0, True)
+    assert len(report["prompts"]) == 16
+    for prompt in report["prompts"]:
+        assert set(prompt) == {"name", "mode", "tokens", "plain_tps", "speculative_tps", "acceptance", "equal"}
+        assert prompt["mode"] in ("greedy", "seeded")
+        assert 1 <= prompt["tokens"] <= 8
+
+
+@pytest.mark.model
+def test_run_answers_a_prompt_and_sums_it_up():
+    done = console("run", "smollm2:135m", "Name three fruits.", "--num-predict", "12", "--temperature", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert re.search(r"12 tokens, [\d.]+ tok/s, .*parity", done.stderr)
+
+
+@pytest.mark.model
+def test_speculation_off_gives_the_same_text():
+    ask = ("run", "smollm2:135m", "List the numbers from one to ten, twice.", "--num-predict", "40", "--seed", "7")
+    assert console(*ask).stdout == console(*ask, "--no-speculate").stdout

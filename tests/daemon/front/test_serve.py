@@ -1,0 +1,31 @@
+"""Serving until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import aiohttp
+
+from pilotfish.daemon.front import FrontSettings, serve
+
+FAKE = Path(__file__).with_name("fake_runner.py")
+
+
+async def test_a_signal_stops_the_server_its_streams_and_its_runners(store, tmp_path, caplog):
+    caplog.set_level("INFO", "pilotfish.front")
+    settings = FrontSettings(port=0, runner=(sys.executable, str(FAKE)))
+    serving = asyncio.create_task(serve(store, settings))
+    while not (url := re.search(r"listening on (\S+),", caplog.text)):  # noqa: ASYNC110  # nothing tells but the log
+        await asyncio.sleep(0.01)
+    async with aiohttp.ClientSession() as http:
+        body = {"model": "tiny", "prompt": "endless"}
+        async with http.post(f"{url[1]}/api/generate", json=body) as stream:
+            await stream.content.readline()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await serving
+    assert "unloaded tiny:latest" in caplog.text
