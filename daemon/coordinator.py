@@ -140,7 +140,7 @@ class Coordinator:
 
     def _draft(self, position: int) -> tuple[Seat | None, Proposal]:
         """The proposal to verify and whose it is. Every token it can lead to fits the budget and the context."""
-        room = self._engine.n_ctx - position
+        room = min(self._engine.n_ctx - position, self._engine.lane.widest_at(position))
         if self._request.n_predict > 0:
             room = min(room, self._request.n_predict - self._counts.predicted)
         k = self._controller.plan(position, room - 1)
@@ -169,7 +169,8 @@ class Coordinator:
         n_probs = self._request.sampling.n_probs
         logprob = rows.logprobs(i, token, n_probs) if n_probs > 0 else None
         ended = self._ended_by(token)
-        text = self._text.push(self._engine.tokenizer.piece(token), last=ended != "")
+        piece = self._engine.tokenizer.piece(token, special=token in self._request.preserved)
+        text = self._text.push(piece, last=ended != "")
         if self._text.stopping_word and ended != "eos":
             ended = "word"
         if ended:

@@ -20,6 +20,7 @@ All calls of one session come from one thread at a time. No call may touch an ev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pilotfish.hooks.types import (
@@ -199,6 +200,60 @@ class Verifier(Protocol):
         """Load `pin` in `lane`, or in the lane that a check at load finds safe when `lane` is None.
 
         Raises EngineError or BrokenModel, naming the model.
+        """
+        ...
+
+
+@runtime_checkable
+class Probe(Protocol):
+    """A loaded model in one setting, reached below the sessions: what certification compares and times.
+
+    One sequence of cells, filled from position 0 on. All methods raise EngineError when the engine fails.
+    """
+
+    engine: EnginePin
+    n_ctx: int  # tokens
+    n_vocab: int
+    obstacle: str  # why rejected tokens cannot be cut from this model's cache; empty when they can
+    seconds: float  # how long the last forward took
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, without BOS."""
+        ...
+
+    def feed(self, tokens: Sequence[int]) -> None:
+        """Forward `tokens` as one prompt block, without rows."""
+        ...
+
+    def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
+        """One forward of `tokens`, padded to `width`; for each token a digest of its row's exact bits."""
+        ...
+
+    def cut(self, size: int) -> bool:
+        """Keep the first `size` cells; False when this kind of memory cannot."""
+        ...
+
+    def clear(self) -> None:
+        """Forget every cell."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...
+
+
+@runtime_checkable
+class CertifiableVerifier(Verifier, Protocol):
+    """A verifier whose models can be certified. One that is only a `Verifier` keeps to its own check at load."""
+
+    def fingerprint(self, state_dir: Path | None) -> str:
+        """`EnginePin.fingerprint` of the engine that would be loaded, found without loading it."""
+        ...
+
+    def probe(self, pin: TargetPin, lane: Lane, options: EngineOptions) -> Probe:
+        """Load `pin` in the lane's setting, with room for forwards of the lane's widest width.
+
+        The lane's `environment` is in force already when this is called. Raises EngineError or BrokenModel.
         """
         ...
 

@@ -50,16 +50,25 @@ class Lane:
 
     `parity` is `stock` (the class holds stock's single-token step under stock settings), `lane` (same ids with
     speculation on, off, or with any drafter) or `none` (nothing was shown to be equal).
+
+    `environment` is set before the engine's library loads. With `prefill_block` prompts are fed in blocks of that
+    many tokens whatever the launch asks for. `exact_cache` says that cells do not depend on the block that wrote
+    them, so that any prefix of an earlier request may be kept. Beyond `max_context` cells nothing was compared:
+    only forwards of the narrowest width are run there.
     """
 
     name: str = "plain"
     widths: tuple[int, ...] = (1,)
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
-    flash_attention: bool = True
+    flash_attention: bool | None = True  # None: the engine decides
     repack: bool = True
     parity: str = "lane"
     reason: str = ""  # why the lane is no wider than it is, for a person
+    environment: tuple[tuple[str, str], ...] = ()
+    prefill_block: int | None = None
+    exact_cache: bool = False
+    max_context: int | None = None
 
     @property
     def max_width(self) -> int:
@@ -69,6 +78,12 @@ class Lane:
     def fit(self, width: int) -> int:
         """The widest width of the lane that is at most `width`, or the narrowest there is."""
         return max((w for w in self.widths if w <= width), default=self.widths[0])
+
+    def widest_at(self, position: int) -> int:
+        """The widest forward allowed when `position` ids are committed, so that `position` - 1 cells are filled."""
+        if self.max_context is None:
+            return self.max_width
+        return self.fit(self.max_context - position + 1)
 
     def pad(self, width: int) -> int:
         """The narrowest width of the lane that holds `width` tokens. Raises ValueError when none does."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pilotfish
+from pilotfish.daemon.chat_template import ChatTemplate
 from pilotfish.daemon.generation import GenerationRequest
 from pilotfish.hooks.types import Lane, SamplingParams
-from pilotfish.ollama_overlay.chat import ChatTemplate
 from pilotfish.ollama_overlay.sampling import RANDOM_SEED
 from pilotfish.ollama_overlay.settings import sampling_json
 

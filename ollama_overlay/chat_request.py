@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pilotfish.daemon.chat_template import ChatTemplate, Conversation
 from pilotfish.hooks.errors import RequestError
-from pilotfish.ollama_overlay.chat import ChatTemplate, Conversation
 from pilotfish.ollama_overlay.fields import Fields, kind, unsupported
 
 DEFAULT_TOP_LOGPROBS = 20

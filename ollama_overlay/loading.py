@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from pilotfish.daemon.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config import Config
 from pilotfish.daemon.generator import Generator
 from pilotfish.daemon.registry import Registry
@@ -14,7 +15,6 @@ from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.pins import pin_file
 from pilotfish.ollama_overlay.about import ModelCard
-from pilotfish.ollama_overlay.chat import CHATML, ChatTemplate
 from pilotfish.ollama_overlay.launch import Launch
 
 log = logging.getLogger("pilotfish.runner")

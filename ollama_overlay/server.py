@@ -53,6 +53,11 @@ class Server:
         """Load the model; the future is done when requests are answered, or raises what loading raised."""
         return self._engine.start()
 
+    @property
+    def generator(self) -> Generates | None:
+        """What answers, once the model is loaded."""
+        return self._engine.generator
+
     def cancel(self) -> None:
         """End the running answer and refuse those that wait, so that every open connection ends soon."""
         self._engine.cancel()

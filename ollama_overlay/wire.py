@@ -46,7 +46,8 @@ class Native:
 
     def last(self, answer: Answer, outcome: Outcome) -> bytes:
         """The event that ends the stream; what was sent in chunks is not repeated."""
-        return event(self._final(answer, outcome, "", list(answer.release_held())))
+        body = self._final(answer, outcome, "", list(answer.release_held()))
+        return event(_only(body, self._request.response_fields))
 
     def whole(self, answer: Answer, outcome: Outcome) -> dict[str, Any]:
         """The body of an answer that is not streamed."""

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-
 import httpx
 
 RUNNER = (sys.executable, "-m", "pilotfish.ollama_overlay.runner")
@@ -82,5 +81,3 @@ def running(
         except subprocess.TimeoutExpired:
             server.process.kill()
             server.process.wait()
-
-

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 from aiohttp.test_utils import TestClient, TestServer
 
+from pilotfish.daemon.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome, Timings
 from pilotfish.hooks.types import SessionReport
 from pilotfish.ollama_overlay.about import ModelCard
-from pilotfish.ollama_overlay.chat import CHATML, ChatTemplate
 from pilotfish.ollama_overlay.server import Server
 from tests.fakes.engine import FakeEngine
 

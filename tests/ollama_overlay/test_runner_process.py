@@ -27,7 +27,7 @@ def stream(server, **body):
         return [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: ")]
 
 
-def idle(server, seconds=10.0):
+def idle(server, seconds=60.0):
     """Wait until no request is being answered."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -149,7 +149,10 @@ def _metric(server, name):
 
 
 def test_two_requests_at_once_both_get_their_own_answer(runner):
-    bodies = [{"prompt": LINES, "n_predict": 32, "temperature": 0}, {"prompt": ESSAY, "n_predict": 32, "temperature": 0}]
+    bodies = [
+        {"prompt": LINES, "n_predict": 32, "temperature": 0},
+        {"prompt": ESSAY, "n_predict": 32, "temperature": 0},
+    ]
     alone = [runner.post("/completion", **body).json()["content"] for body in bodies]
     together: list[str] = ["", ""]
 
@@ -204,8 +207,8 @@ def test_the_official_openai_client(runner):
     assert len(whole.choices[0].logprobs.content[0].top_logprobs) == 2
     assert text.choices[0].text == " Paris."
     assert [model.owned_by for model in client.models.list()] == ["pilotfish"]
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     with pytest.raises(openai.APIStatusError, match="tools"):
-        tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
         client.chat.completions.create(model="any", messages=messages, tools=[tool])
 
 
