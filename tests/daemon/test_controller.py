@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from pilotfish.daemon.controller import GRACE, MAX_LOSS, Controller, CostModel
 from pilotfish.daemon.generation import GenerationRequest
 from pilotfish.hooks.types import SamplingParams
@@ -116,3 +121,36 @@ def test_a_stall_does_not_change_what_a_forward_is_known_to_cost():
     known = costs.cost(1, 10)
     assert known is not None
     assert PLAIN <= known < 1.5 * PLAIN
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    slope=st.floats(0.0, 2.0),
+    steps=st.lists(st.floats(0.5, 2.0), min_size=16, max_size=16),
+    right=st.floats(0, 1),
+    confidence=st.floats(0, 1),
+    draft_ms=st.sampled_from([0.0, 0.0, 0.1, 5.0]),
+    n=st.integers(50, 600),
+    seed=st.integers(0, 999),
+)
+def test_the_loss_stays_within_the_account_whatever_costs_and_acceptance_are(
+    slope, steps, right, confidence, draft_ms, n, seed
+):
+    """Random cost curves with steps, random acceptance, any honesty of the drafter, any drafting time."""
+    costs = {1: PLAIN, **{w: PLAIN * max(1.0, (1 + slope * (w - 1)) * steps[w - 1]) for w in range(2, 17)}}
+    dearest_round = max(costs.values()) + draft_ms / 1000
+    clock = FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(costs[width]))
+    rng = random.Random(seed)
+    ids = plain(n).ids
+
+    def guess(history, k):
+        clock.advance(draft_ms / 1000)
+        at = len(history) - len(PROMPT)
+        return [token if rng.random() < right else 0 for token in ids[at : at + k]]
+
+    controller = Controller(CostModel(engine.lane.widths), max_width=16)
+    drafter = ScriptedDrafter(guess, confidence=confidence)
+    result = answer(engine, request(n), [drafter], controller=controller, clock=clock)
+    assert result.ids == ids
+    assert clock.now <= n * PLAIN * (1 + MAX_LOSS) + GRACE * PLAIN + dearest_round
