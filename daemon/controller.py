@@ -14,13 +14,14 @@ The clock is the caller's, so that tests can run on a fake one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pilotfish.hooks.types import Proposal
 
 MARGIN = 1.03  # a round must promise this much more than a plain step to be worth it
-MAX_LOSS = 0.01  # of the plain time so far may be spent on trying
+MAX_LOSS = 0.01  # of the plain time so far may be spent on trying, unless the config says otherwise
 GRACE = 4.0  # plain steps that may be spent on trying on top of that
 PRIOR_WEIGHT = 2.0  # sightings that a drafter's own confidence is worth
 MEMORY = 128.0  # sightings after which old ones start to fade
@@ -56,6 +57,7 @@ class CostModel:
     def __init__(self, widths: Sequence[int]) -> None:
         self.widths = tuple(widths)
         self._cost: dict[tuple[int, int], tuple[float, int]] = {}  # (width, context bucket) -> seconds, samples
+        self._shape: dict[tuple[int, int], float] = {}  # (width, context bucket) -> plain steps, from a certificate
         self._right: dict[tuple[str, int], tuple[float, float]] = {}  # (drafter, bucket) -> right, seen
         self.per_token = 0.0  # seconds to pick, commit and deliver one token, whatever the width
 
@@ -65,6 +67,29 @@ class CostModel:
         for near in (bucket, bucket - 1, bucket + 1):
             if known := self._cost.get((width, near)):
                 return known[0]
+        plain = self.cost(self.widths[0], position) if width != self.widths[0] else None
+        shape = self._shaped(width, bucket)
+        return plain * shape if plain is not None and shape is not None else None
+
+    def seed(self, costs: Iterable[tuple[int, int, float]]) -> None:
+        """Take (width, position, seconds) that were measured together, in an earlier process.
+
+        Only their relation to the plain step is kept, because the machine may be busier or idler now: a width
+        counts as known once plain steps were timed here, and what is measured here replaces it.
+        """
+        table = {(width, _context_bucket(position)): seconds for width, position, seconds in costs}
+        for (width, bucket), seconds in table.items():
+            if plain := table.get((self.widths[0], bucket)):
+                self._shape[width, bucket] = seconds / plain
+
+    def _shaped(self, width: int, bucket: int) -> float | None:
+        """Plain steps that a forward of `width` costs, from the nearest seeded context; widths between by line."""
+        buckets = sorted({b for _, b in self._shape}, key=lambda b: abs(b - bucket))
+        for near in buckets[:1]:
+            known = sorted((w, cost) for (w, b), cost in self._shape.items() if b == near)
+            for (low, a), (high, b) in itertools.pairwise(known):
+                if low <= width <= high:
+                    return a + (b - a) * (width - low) / (high - low)
         return None
 
     def samples(self, width: int, position: int) -> int:
@@ -98,8 +123,9 @@ class CostModel:
 class Controller:
     """One request's plan and account. `gain` is the seconds saved so far, negative when trying cost time."""
 
-    def __init__(self, costs: CostModel, *, max_width: int) -> None:
+    def __init__(self, costs: CostModel, *, max_width: int, max_loss: float = MAX_LOSS) -> None:
         self._costs = costs
+        self._max_loss = max_loss
         self._widths = tuple(w for w in costs.widths if 1 < w <= max_width)
         self._plain_width = costs.widths[0]
         self._plain_step = 0.0  # seconds, at the context length of the last round
@@ -108,6 +134,11 @@ class Controller:
         self._parked = 0  # committed tokens until the next try
         self._park_for = FIRST_PARK
         self.gain = 0.0
+
+    @property
+    def parked(self) -> bool:
+        """Whether the drafters rest because they did not pay."""
+        return self._parked > 0
 
     def plan(self, position: int, room: int) -> int:
         """How many tokens to ask the drafters for: 0 means a plain step. `room` is the most that is of use."""
@@ -161,7 +192,7 @@ class Controller:
             self._park_for = min(2 * self._park_for, LAST_PARK)
 
     def _affordable(self, seconds: float) -> bool:
-        allowed = MAX_LOSS * self._plain_total + GRACE * self._plain_step
+        allowed = self._max_loss * self._plain_total + GRACE * self._plain_step
         return self.gain - seconds >= -allowed
 
     def _guess(self, width: int, position: int, plain: float) -> float:

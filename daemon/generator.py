@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from pilotfish.daemon.config import Config
+from pilotfish.daemon.config import PARITY, Config
 from pilotfish.daemon.controller import Controller, CostModel
 from pilotfish.daemon.coordinator import Emit, run_session
 from pilotfish.daemon.generation import GenerationRequest, Outcome
 from pilotfish.daemon.registry import Registry
 from pilotfish.daemon.seats import Seat
+from pilotfish.daemon.totals import Standing, Totals
 from pilotfish.hooks.protocols import Drafter, TargetEngine
 from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
 
 log = logging.getLogger("pilotfish.generator")
 
 
-class Generator:
-    """Answers one request at a time; every call comes from the engine's thread.
+@dataclass(frozen=True, slots=True)
+class _InForce:
+    """What a request is answered with."""
 
-    `controller` makes a request's controller; the lab passes one that speculates whether or not it pays.
+    config: Config
+    registry: Registry
+
+
+class Generator:
+    """Answers one request at a time; every call comes from the engine's thread, but for `reconfigure` and the
+    properties, which are safe from any.
+
+    `controller` makes a request's controller; the lab passes one that speculates whether or not it pays. `costs` is
+    what is known of the engine's costs already.
     """
 
     def __init__(
@@ -31,47 +43,101 @@ class Generator:
         config: Config,
         *,
         controller: Callable[..., Controller] = Controller,
+        costs: CostModel | None = None,
     ) -> None:
         self.engine = engine
         self.pin = pin
-        self._registry = registry
-        self._config = config
-        self._costs = CostModel(engine.lane.widths)
+        self._in_force = _InForce(config, registry)
+        self._costs = costs or CostModel(engine.lane.widths)
         self._controller = controller
+        self._totals = Totals()
+        self._parked = ""
+
+    @property
+    def config(self) -> Config:
+        """What the next request will be answered with."""
+        return self._in_force.config
+
+    @property
+    def registry(self) -> Registry:
+        """Where the next request's drafters come from."""
+        return self._in_force.registry
+
+    @property
+    def totals(self) -> Totals:
+        """What was done so far."""
+        return self._totals
+
+    @property
+    def standing(self) -> Standing:
+        """Whether the next request will be answered with drafts, and if not, why."""
+        refusal = self._refusal(self.config)
+        if not self.config.speculation.enabled:
+            return Standing("off", refusal)
+        if refusal:
+            return Standing("plain", refusal)
+        return Standing("parked", self._parked) if self._parked else Standing("active")
+
+    def reconfigure(self, config: Config, registry: Registry | None = None) -> None:
+        """Use `config`, and `registry` if one is given, from the next request on.
+
+        The request being answered keeps what it began with.
+        """
+        # One assignment, read once per request: a request sees the old pair or the new one, never a mixture.
+        self._in_force = _InForce(config, registry or self._in_force.registry)
+        self._parked = ""
 
     def generate(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
         """Run `request` to its end, calling `emit` with each round's tokens. Raises RequestError or EngineError."""
-        seats = self._open_seats(request) if self._speculates(request) else []
+        in_force = self._in_force
+        limits, registry = in_force.config.speculation, in_force.registry
+        seats = self._open_seats(request, in_force) if self._speculates(request, in_force.config) else []
         session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in seats), len(request.prompt))
-        controller = self._controller(self._costs, max_width=self._config.speculation.max_width)
+        controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
         report = SessionReport()
-        self._registry.notify_opened(session)
+        registry.notify_opened(session)
         try:
             outcome = run_session(self.engine, request, seats, controller, emit, cancelled)
             report = outcome.report
+            self._settle(report, controller, bool(seats))
             return outcome
         finally:
             for seat in seats:
                 seat.close()
-            self._registry.notify_closed(session, report)
+            registry.notify_closed(session, report)
 
-    def _speculates(self, request: GenerationRequest) -> bool:
-        return request.speculate and self._config.speculation.enabled and self.engine.lane.max_width > 1
+    def _settle(self, report: SessionReport, controller: Controller, speculated: bool) -> None:
+        self._totals = self._totals.with_answer(report, controller.gain if speculated else 0.0)
+        if speculated:
+            self._parked = "drafts did not pay at the end of the last answer" if controller.parked else ""
 
-    def _open_seats(self, request: GenerationRequest) -> list[Seat]:
-        wanted = self._config.drafters.order
-        names = self._registry.choose(self.pin, wanted)
-        drafters = (self._registry.drafter(name) for name in names)
-        return [seat for drafter in drafters if drafter and (seat := self._seat(drafter, request))]
+    def _speculates(self, request: GenerationRequest, config: Config) -> bool:
+        return request.speculate and not self._refusal(config)
 
-    def _seat(self, drafter: Drafter, request: GenerationRequest) -> Seat | None:
+    def _refusal(self, config: Config) -> str:
+        """Why no request is answered with drafts; empty when they may be."""
+        lane, wanted = self.engine.lane, config.speculation.parity
+        if not config.speculation.enabled:
+            return f"switched off in {config.path or 'the config'}"
+        if lane.max_width <= 1:
+            return lane.reason or "no forward wider than one token gives the same ids"
+        if PARITY.index(lane.parity) > PARITY.index(wanted):
+            return f"the lane {lane.name!r} has parity {lane.parity!r}, the config asks for {wanted!r}"
+        return ""
+
+    def _open_seats(self, request: GenerationRequest, in_force: _InForce) -> list[Seat]:
+        names = in_force.registry.choose(self.pin, in_force.config.drafters.order)
+        drafters = (in_force.registry.drafter(name) for name in names)
+        return [seat for drafter in drafters if drafter and (seat := self._seat(drafter, request, in_force))]
+
+    def _seat(self, drafter: Drafter, request: GenerationRequest, in_force: _InForce) -> Seat | None:
         # A drafter without a tokenizer of its own speaks the target's ids.
         tokenizer = getattr(drafter, "tokenizer", None) or self.pin.tokenizer
-        found = self._registry.bridge(tokenizer, self.pin.tokenizer)
+        found = in_force.registry.bridge(tokenizer, self.pin.tokenizer)
         if found is None:
             log.warning("drafter %s has another vocabulary than %s and no bridge fits", drafter.name, self.pin.name)
             return None
-        deadline = self._config.speculation.deadline_ms / 1000
+        deadline = in_force.config.speculation.deadline_ms / 1000
         seat = Seat(drafter, found[1], n_vocab=self.engine.n_vocab, deadline=deadline)
         seat.open(self.pin, request.prompt)
         if seat.dropped:

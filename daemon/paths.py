@@ -21,3 +21,8 @@ def cache_dir() -> Path:
 def config_dir() -> Path:
     """`$XDG_CONFIG_HOME/pilotfish`, or the platform's place for it."""
     return Path(platformdirs.user_config_dir("pilotfish"))
+
+
+def data_dir() -> Path:
+    """What was installed for the user, such as the overlay: `$PILOTFISH_DATA`, else the platform's data folder."""
+    return Path(os.environ.get("PILOTFISH_DATA") or platformdirs.user_data_dir("pilotfish"))

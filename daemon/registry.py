@@ -154,8 +154,10 @@ class Registry:
         return drafter
 
     def verifier(self, name: str) -> Verifier | None:
-        """The verifier `name`, built on first use; None if it cannot be had."""
-        verifier: Verifier | None = self._build("verifiers", name, Verifier, {})
+        """The verifier `name`, built on first use with its table `[verifiers.<name>]`; None if it cannot be had."""
+        verifier: Verifier | None = self._build(
+            "verifiers", name, Verifier, self._config.verifiers.tables.get(name, {})
+        )
         return verifier
 
     def bridge(self, drafter: TokenizerPin, target: TokenizerPin) -> tuple[str, Bridge] | None:
@@ -281,8 +283,9 @@ def _among(chosen: Any, available: Sequence[str]) -> tuple[str, ...]:
 def _as_table(config: Config) -> Mapping[str, Any]:
     """The config in the shape of its file, read-only, for the registration hooks."""
     table = asdict(config)
-    drafters = table.pop("drafters")
-    frozen: Mapping[str, Any] = _frozen({**table, "drafters": {"order": drafters["order"], **drafters["tables"]}})
+    drafters, verifiers = table.pop("drafters"), table.pop("verifiers")
+    named = {"drafters": {"order": drafters["order"], **drafters["tables"]}, "verifiers": verifiers["tables"]}
+    frozen: Mapping[str, Any] = _frozen({**table, **named})
     return frozen
 
 

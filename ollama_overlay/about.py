@@ -30,6 +30,7 @@ class ModelCard:
     n_params: int = 0
     size: int = 0
     quantization: str = ""
+    certification: str = ""  # the job that would certify the model; empty when it is certified or cannot be
 
 
 def models_json(card: ModelCard) -> dict[str, Any]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
+from pilotfish.daemon.certify.background import job_line
+from pilotfish.daemon.certify.lookup import environment, find_lane
 from pilotfish.daemon.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config import Config
+from pilotfish.daemon.controller import CostModel
 from pilotfish.daemon.generator import Generator
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.errors import EngineError
@@ -31,14 +35,27 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
         raise EngineError(f"no verifier is named {VERIFIER!r}; install it with: pip install 'pilotfish[llama]'")
     pin = pin_file(launch.model, state_dir)
     registry.notify_pinned(pin)
-    engine = verifier.load(pin, None, launch.engine_options(state_dir))
+    options = launch.engine_options(state_dir)
+    found = find_lane(pin, verifier, options, config.speculation.parity)
+    with environment(found.lane):
+        engine = verifier.load(pin, found.lane, options)
     lane = engine.lane
     log.info(
-        "%s: lane %s, widths up to %d, parity %s %s", pin.name, lane.name, lane.max_width, lane.parity, lane.reason
+        "%s: lane %s, widths up to %d, parity %s, %s %s",
+        pin.name,
+        lane.name,
+        lane.max_width,
+        lane.parity,
+        "certified" if found.certificate else "not certified",
+        lane.reason,
     )
     if launch.context_shift:
         log.info("--context-shift: an answer that fills the context ends there, with stop_type limit")
-    return Generator(engine, pin, registry, config), _card(launch, pin, engine, read_metadata(launch.model))
+    costs = CostModel(lane.widths)
+    costs.seed(found.certificate.costs if found.certificate else ())
+    job = job_line(pin, options, config.speculation.parity, VERIFIER) if found.identity else ""
+    card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
+    return Generator(engine, pin, registry, config, costs=costs), card
 
 
 def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMetadata) -> ModelCard:

@@ -1,7 +1,8 @@
 """The runner process: `python -m pilotfish.ollama_overlay.runner --model BLOB --port N ...`, as llama-server.
 
 It listens at once and answers 503 while the model loads. It ends with 0 on SIGTERM or SIGINT, and with 1, after a
-line that says why, when the launch is not for it, the port is taken or the model cannot be loaded.
+line that says why, when the launch is not for it, the port is taken or the model cannot be loaded. Where the shim
+named a stock llama-server it becomes that one instead of ending with 1.
 """
 
 from __future__ import annotations
@@ -12,41 +13,60 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
 from pilotfish.daemon import config, paths
+from pilotfish.daemon.certify.idle import IdleCertifier, certifying
+from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.ollama_overlay.about import ModelCard
+from pilotfish.ollama_overlay.attempts import unfinished
 from pilotfish.ollama_overlay.engine_thread import Generates
 from pilotfish.ollama_overlay.launch import Launch, parse
+from pilotfish.ollama_overlay.link import in_force, linked
 from pilotfish.ollama_overlay.server import Server
+from pilotfish.ollama_overlay.stock import become_stock, stock_server
 
 log = logging.getLogger("pilotfish.runner")
 
 STOP_SECONDS = 3.0  # what a forward pass in progress gets to end
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How serving ended: why it failed before the model was ready, if it did, and whether the engine's thread ended."""
+
+    failure: str = ""
+    stopped: bool = True
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until told to stop; returns the exit code."""
+    """Run until told to stop; returns the exit code, unless the stock server takes this process over."""
     _set_up_logging()
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        launch = parse(sys.argv[1:] if argv is None else argv)
-        code, stopped = asyncio.run(serve(launch))
+        ending = asyncio.run(serve(parse(arguments)))
     except PilotfishError as error:
-        log.error("%s", error)
-        return 1
-    if not stopped:
+        ending = Ending(str(error))
+    if ending.failure:
+        if stock_server():
+            become_stock(ending.failure, arguments)
+        log.error("%s", ending.failure)
+    code = 1 if ending.failure else 0
+    if not ending.stopped:
         # The engine's thread is inside the library and would crash in it while the interpreter goes away.
         logging.shutdown()
         os._exit(code)
     return code
 
 
-async def serve(launch: Launch) -> tuple[int, bool]:
-    """Load and serve until a signal; the exit code, and whether the engine's thread has ended."""
+async def serve(launch: Launch) -> Ending:
+    """Load and serve until a signal. Raises ConfigError."""
     stop = _stop_on_signals()
-    settings = config.load()
+    settings = in_force(_with_engine_log(config.load_or_last_good()), launch)
+    begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
     server = Server(lambda: _load(launch, settings), n_predict=launch.n_predict)
     runner = web.AppRunner(server.app, access_log=None, handler_cancellation=True, shutdown_timeout=0.5)
     await runner.setup()
@@ -54,39 +74,56 @@ async def serve(launch: Launch) -> tuple[int, bool]:
         site = web.TCPSite(runner, launch.host, launch.port)
         await site.start()
     except OSError as error:
-        log.error("cannot listen on %s port %d: %s; choose another --port", launch.host, launch.port, error.strerror)
         await runner.cleanup()
-        return 1, True
-    log.info("listening on http://%s:%d", launch.host, runner.addresses[0][1])
+        return Ending(f"cannot listen on {launch.host} port {launch.port}: {error.strerror}; choose another --port")
+    port = runner.addresses[0][1]
+    log.info("listening on http://%s:%d", launch.host, port)
     try:
-        code = await _until_stopped(server, stop, launch)
+        failure = await _until_stopped(server, stop, launch, port, begun_with)
     finally:
         server.cancel()
         await runner.cleanup()
-    return code, server.join(STOP_SECONDS)
+    return Ending(failure, server.join(STOP_SECONDS))
 
 
-async def _until_stopped(server: Server, stop: asyncio.Event, launch: Launch) -> int:
+async def _until_stopped(server: Server, stop: asyncio.Event, launch: Launch, port: int, begun_with: Plan) -> str:
+    """Why loading failed, or nothing after the signal to stop."""
     loaded = server.start()
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
     if loaded.done() and (error := loaded.exception()):
         stopping.cancel()
-        trace = None if isinstance(error, PilotfishError) else error
-        log.error("cannot load %s: %s", launch.model, error, exc_info=trace)
-        return 1
+        if not isinstance(error, PilotfishError):
+            log.error("loading failed", exc_info=error)
+        return f"cannot load {launch.model}: {error}"
     if loaded.done():
         log.info("model loaded: %s", launch.name)
+        idle = IdleCertifier(server.certification, lambda: server.busy) if server.certification else None
+        async with linked(server.generator, launch, port, begun_with), certifying(idle):
+            await stopping
     await stopping
     log.info("stopping")
-    return 0
+    return ""
 
 
 def _load(launch: Launch, settings: config.Config) -> tuple[Generates, ModelCard]:
     # Imported here, on the engine's thread: the engine's libraries take a while, and /health should answer meanwhile.
     from pilotfish.ollama_overlay.loading import load
 
-    return load(launch, settings, paths.state_dir())
+    state_dir = paths.state_dir()
+    if stock_server() is None:
+        return load(launch, settings, state_dir)
+    with unfinished(state_dir, launch.model):
+        return load(launch, settings, state_dir)
+
+
+def _with_engine_log(settings: config.Config) -> config.Config:
+    """The config, with libllama's log sent to stderr under Ollama, which reads sizes and devices from it."""
+    if stock_server() is None:
+        return settings
+    tables = settings.verifiers.tables
+    llama = {"log": "stderr", **tables.get("llama", {})}
+    return replace(settings, verifiers=config.Verifiers({**tables, "llama": llama}))
 
 
 def _stop_on_signals() -> asyncio.Event:

@@ -54,6 +54,16 @@ class Server:
         return self._engine.start()
 
     @property
+    def busy(self) -> bool:
+        """Whether a request is being answered or waits."""
+        return self._engine.running is not None or self._engine.waiting > 0
+
+    @property
+    def certification(self) -> str:
+        """The job that would certify the loaded model; empty when there is nothing to certify."""
+        return self._card.certification if self._card else ""
+
+    @property
     def generator(self) -> Generates | None:
         """What answers, once the model is loaded."""
         return self._engine.generator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,10 @@ from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, 
 
 if TYPE_CHECKING:
     from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+
+# Read once, when OpenMP loads. By default its threads spin at every barrier, so that two model tests on the same
+# cores take ten times as long as one after the other; sleeping threads compute the same bits.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 MODEL_CACHE = Path(__file__).resolve().parents[1] / ".cache" / "test-models"
 QUANTIZATIONS = {"Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "Q4_K_M": "LLAMA_FTYPE_MOSTLY_Q4_K_M"}

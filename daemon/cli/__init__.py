@@ -14,9 +14,14 @@ from pilotfish.daemon.cli.console import configure_logging, fail
 from pilotfish.hooks.errors import PilotfishError
 
 COMMANDS = {  # name -> module, and the command in it when that is not called `command`
+    "bench": "bench",
+    "certificates": "certificates",
+    "certify": "certify",
     "daemon": "daemon",
     "demo": "demo",
-    "models": "models", "parity": "parity",
+    "explain": "explain",
+    "models": "models",
+    "parity": "parity",
     "off": "toggle:off",
     "on": "toggle:on",
     "run": "run",

@@ -33,6 +33,8 @@ def command(as_json: bool, root: Path | None) -> None:
     _show_daemon(found)
     if found["runners"]:
         out.print(_runners(found["runners"]))
+    for problem in sorted({problem for runner in found["runners"] for problem in runner["problems"]}):
+        out.print(f"         [red]problem:[/] {escape(problem)}", soft_wrap=True)
     if found["models"]:
         out.print(_models(found["models"]))
     _show_decisions(found["decisions"])

@@ -1,22 +1,29 @@
-"""Drafts what followed when the last few tokens occurred before in this request. The default drafter.
+"""Drafts what followed when the last few tokens occurred before. The default drafter.
 
-Cheap enough to ask every round: a proposal of 16 takes tens of microseconds whatever the history's length. A session
-sees its own prompt and output, nothing of any other request.
+Before means: earlier in this request, or in what the model wrote in earlier ones (see `_memory`). The two are searched
+alike and compete: the one from which more tokens are expected to be accepted makes the proposal. Cheap enough to ask
+every round: a proposal of 16 takes tens of microseconds however long the history and full the memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Ack, Proposal, TargetPin
+from pilotfish.plugins.drafters import _memory_admin as admin
+from pilotfish.plugins.drafters._memory import Memory
+from pilotfish.plugins.drafters._memory_admin import MemoryInfo
+from pilotfish.plugins.drafters._memory_config import KEYS, MemoryConfig
+from pilotfish.plugins.drafters._memory_files import Identity
 from pilotfish.plugins.drafters._options import Options
+from pilotfish.plugins.drafters._suffix_calibration import LOCAL, MEMORY, Acceptance, Taught
 from pilotfish.plugins.drafters._suffix_index import LEVELS, MAX_MATCH, SuffixIndex
-from pilotfish.plugins.drafters._suffix_scoring import draft
+from pilotfish.plugins.drafters._suffix_scoring import Path, trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,43 +31,63 @@ class SuffixConfig:
     """`[drafters.suffix]`"""
 
     min_match: int = LEVELS[0]  # tokens that must repeat before anything is proposed
-    max_candidates: int = 8  # earlier occurrences that are compared
+    max_candidates: int = 8  # earlier occurrences that are compared, in each source
     min_probability: float = 0.4  # a token less likely than this to be accepted, all before it included, is left out
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
 
     @classmethod
     def parse(cls, table: Mapping[str, Any] | None) -> SuffixConfig:
         """Raises ConfigError, whose message starts with the key's path."""
-        options = Options("suffix", table, ("min_match", "max_candidates", "min_probability"))
+        options = Options("suffix", table, ("min_match", "max_candidates", "min_probability", *KEYS))
+        default = cls()
         return cls(
-            min_match=options.integer("min_match", cls().min_match, LEVELS[0], MAX_MATCH),
-            max_candidates=options.integer("max_candidates", cls().max_candidates, 1, 64),
-            min_probability=options.number("min_probability", cls().min_probability, 0.0, 1.0),
+            min_match=options.integer("min_match", default.min_match, LEVELS[0], MAX_MATCH),
+            max_candidates=options.integer("max_candidates", default.max_candidates, 1, 64),
+            min_probability=options.number("min_probability", default.min_probability, 0.0, 1.0),
+            memory=MemoryConfig.parse(options, table or {}),
         )
 
 
 class SuffixSession:
-    """One request's history and the index over it."""
+    """One request's history, the index over it, and what its proposals taught."""
 
-    def __init__(self, config: SuffixConfig, prompt: Sequence[int]) -> None:
+    def __init__(self, config: SuffixConfig, prompt: Sequence[int], memory: Memory | None, taught: Taught) -> None:
         self._config = config
         self._history = History(prompt)
+        self._prompt = len(prompt)
         self._index = SuffixIndex(self._history.tokens)
+        self._memory = memory
+        self._epoch = memory.begin() if memory else 0
+        self._acceptance = Acceptance(taught)
+        self._expected: tuple[Path, ...] = ()  # of the last `propose`, to be compared with what comes
 
     def propose(self, k: int) -> Proposal:
-        tokens = self._history.tokens
-        matches = self._index.matches(tokens, self._config.min_match, self._config.max_candidates)
-        return draft(tokens, matches, k, self._config.min_probability)
+        paths = [self._path(self._index, LOCAL, k)]
+        if self._memory and (path := self._memory.look(lambda index: self._path(index, MEMORY, k))):
+            paths.append(path)
+        self._expected = tuple(paths)
+        return max(paths, key=lambda path: path.worth).proposal()  # a tie goes to this request's own text
 
     def commit(self, tokens: Sequence[int]) -> Ack:
         ack = self._history.commit(tokens)
+        for path in self._expected:
+            path.observe(tokens, self._acceptance)
+        self._expected = ()
         self._index.update()
         return ack
 
     def rollback(self) -> Ack:
+        # What was expected at this point is still compared with what is committed here, verified or not.
         return self._history.ack()
 
     def close(self) -> None:
-        pass
+        self._acceptance.teach()
+        if self._memory:
+            self._memory.remember(self._history.tokens, self._prompt, self._epoch)
+
+    def _path(self, index: SuffixIndex, source: int, k: int) -> Path:
+        matches = index.matches(self._history.tokens, self._config.min_match, self._config.max_candidates)
+        return trace(index.tokens, matches, k, self._config.min_probability, source, self._acceptance)
 
 
 class SuffixDrafter:
@@ -71,9 +98,38 @@ class SuffixDrafter:
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = SuffixConfig.parse(config)
+        self._taught: dict[Identity, Taught] = {}
+        self._memories: dict[Identity, Memory] = {}
 
     def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
-        return SuffixSession(self.config, prompt)
+        identity = Identity.of(target)
+        taught = self._taught.setdefault(identity, Taught())
+        return SuffixSession(self.config, prompt, self._memory_of(identity), taught)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything remembered so far is usable and, with `memory = "disk"`, written."""
+        return all(memory.flush(timeout) for memory in self._memories.values())
+
+    def memories(self) -> list[MemoryInfo]:
+        """What is on disk, of every model. Raises OSError."""
+        return admin.memories(self.config.memory.root)
+
+    def forget(self, info: MemoryInfo | None = None) -> None:
+        """Remove one model's memory from the disk, or without `info` every model's, also that of running processes.
+
+        Raises OSError.
+        """
+        if info:
+            admin.forget(info)
+        else:
+            admin.forget_all(self.config.memory.root)
+
+    def _memory_of(self, identity: Identity) -> Memory | None:
+        if self.config.memory.mode == "off":
+            return None
+        if identity not in self._memories:
+            self._memories[identity] = Memory(self.config.memory, identity)
+        return self._memories[identity]
 
 
 @hookimpl

@@ -7,7 +7,7 @@ import logging
 import os
 from array import array
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation, RequestError
@@ -54,8 +54,9 @@ class LlamaEngine:
         self._tokenizer = LlamaTokenizer(self.vocab)
         self.tokenizer: Tokenizer = self._tokenizer
         self.n_vocab = self._tokenizer.n_vocab
-        # as llama-server's slot: the cells there are, never more than the model was trained for
-        self.n_ctx: int = min(context.cells, lib.llama_model_n_ctx_train(model))
+        # as llama-server's slot: the cells there are, never more than the model was trained for; a padded lane
+        # needs room for the padding of its last forward
+        self.n_ctx: int = min(context.cells - lane.widths[0] + 1, lib.llama_model_n_ctx_train(model))
         self.eog = self._tokenizer.end_tokens()
         self.can_rollback = slot.can_rollback
         self.exact_cache = slot.exact
@@ -114,7 +115,8 @@ def load(pin: TargetPin, lane: Lane | None, options: EngineOptions) -> LlamaEngi
         obstacle = cuts_its_tail(model, context)
         found = _find_lane(context, pin, setting, options, build, obstacle) if lane is None else PLAIN
         lane = _lane(found, setting) if lane is None else _narrowed(lane, obstacle)
-        slot = LlamaSlot(context, options.batch_size, exact=found.exact_cache, can_rollback=not obstacle)
+        block = lane.prefill_block or options.batch_size
+        slot = LlamaSlot(context, block, exact=lane.exact_cache, can_rollback=not obstacle)
         return LlamaEngine(model, context, lane, build, slot)
     except BaseException:
         if context is not None:
@@ -128,6 +130,8 @@ def _context(
 ) -> tuple[LlamaContext, Setting]:
     """A context in `setting`; where nobody asked for it and the device refuses it, in stock's."""
     width = max(BLOCK_ROOM, lane.max_width if lane else 0)
+    if lane is not None and lane.prefill_block:
+        options = replace(options, batch_size=max(options.batch_size, lane.prefill_block))
     try:
         return make_context(model, pin, setting, options, width), setting
     except EngineError:
@@ -179,10 +183,11 @@ def _lane(found: LaneCheck, setting: Setting) -> Lane:
         widths=found.widths,
         cache_type_k=setting.cache_type_k,
         cache_type_v=setting.cache_type_v,
-        flash_attention=setting.flash_attention is not False,
+        flash_attention=setting.flash_attention,
         repack=setting.repack,
         parity="lane" if len(found.widths) > 1 else "none",
         reason=found.reason,
+        exact_cache=found.exact_cache,
     )
 
 
@@ -190,6 +195,4 @@ def _narrowed(lane: Lane, obstacle: str) -> Lane:
     """The lane as given, or single steps in its setting where the cache cannot be rolled back."""
     if not obstacle:
         return lane
-    return Lane(
-        lane.name, (1,), lane.cache_type_k, lane.cache_type_v, lane.flash_attention, lane.repack, "none", obstacle
-    )
+    return replace(lane, widths=(1,), parity="none", reason=obstacle, exact_cache=False)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections import deque
@@ -16,15 +15,14 @@ from pathlib import Path
 from llama_cpp import llama_cpp as lib
 
 from pilotfish.hooks.types import EnginePin
-from pilotfish.plugins.verifiers._llama_memo import Memo
+from pilotfish.plugins.verifiers._llama_build import fingerprint_of
 
 __all__ = ["engine_pin", "last_words", "lib", "library_folder", "send_log_to"]
 
 log = logging.getLogger("pilotfish.llama")
 
-_WARN, _ERROR, _DEBUG, _CONT = 2, 3, 4, 5  # ggml_log_level; CONT continues the line before it
+_DEBUG, _WARN, _ERROR, _CONT = 1, 3, 4, 5  # ggml_log_level; CONT continues the line before it
 _tail: deque[str] = deque(maxlen=6)
-_fingerprints: dict[Path, str] = {}
 
 
 class _Log:
@@ -73,34 +71,9 @@ def engine_pin(state_dir: Path | None) -> EnginePin:
     """Which build computes: a change in any library of the folder changes the fingerprint."""
     build = (lib.llama_version() or b"unknown").decode("utf-8", "replace")
     package = version("llama-cpp-python")
-    return EnginePin("llama", f"llama.cpp {build} (llama-cpp-python {package})", _fingerprint(state_dir))
-
-
-def _fingerprint(state_dir: Path | None) -> str:
-    folder = library_folder()
-    if folder not in _fingerprints:
-        _fingerprints[folder] = _hash_libraries(folder, Memo(state_dir, "llama-libraries.json"))
-    return _fingerprints[folder]
-
-
-def _hash_libraries(folder: Path, memo: Memo) -> str:
-    files = sorted({path.resolve() for path in folder.iterdir() if _is_library(path.name)})
-    total = hashlib.sha256()
-    for path in files:
-        stat = path.stat()
-        key = f"{path} {stat.st_size} {stat.st_mtime_ns}"
-        digest = memo.get(key)
-        if not isinstance(digest, str):
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            memo.put(key, digest)
-        total.update(f"{path.name} {digest}\n".encode())
-    return total.hexdigest()
-
-
-def _is_library(name: str) -> bool:
-    stem = name.removeprefix("lib")
-    return stem.startswith(("llama", "ggml")) and any(end in name for end in (".so", ".dylib", ".dll"))
+    return EnginePin(
+        "llama", f"llama.cpp {build} (llama-cpp-python {package})", fingerprint_of(library_folder(), state_dir)
+    )
 
 
 lib.llama_backend_init()

@@ -9,6 +9,7 @@ Importing this module loads nothing; libllama comes in with the first model. Con
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.hooks.errors import ConfigError, EngineError
@@ -18,6 +19,7 @@ from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
 
 if TYPE_CHECKING:
     from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+    from pilotfish.plugins.verifiers._llama_probe import LlamaProbe
 
 LOG_TARGETS = ("logger", "stderr")
 
@@ -38,16 +40,32 @@ class LlamaVerifier:
         Raises BrokenModel when libllama refuses the file and EngineError when the library or its settings
         are at fault; both name the model and carry libllama's own last words.
         """
+        self._prepare(pin)
+        from pilotfish.plugins.verifiers._llama_engine import load
+
+        return load(pin, lane, options)
+
+    def probe(self, pin: TargetPin, lane: Lane, options: EngineOptions) -> LlamaProbe:
+        """Load `pin` in the lane's setting for certification. Raises as `load`."""
+        self._prepare(pin)
+        from pilotfish.plugins.verifiers._llama_probe import open_probe
+
+        return open_probe(pin, lane, options)
+
+    def fingerprint(self, state_dir: Path | None) -> str:
+        """The fingerprint of the libraries that `load` would use; loads nothing. Raises EngineError."""
+        from pilotfish.plugins.verifiers._llama_build import expected_folder, fingerprint_of
+
+        return fingerprint_of(expected_folder(), state_dir)
+
+    def _prepare(self, pin: TargetPin) -> None:
         try:
             from pilotfish.plugins.verifiers import _llama_library
         except ImportError as error:
             raise EngineError(
                 f"{pin.name}: libllama cannot be loaded ({error}); install it with: pip install 'pilotfish[llama]'"
             ) from error
-        from pilotfish.plugins.verifiers._llama_engine import load
-
         _llama_library.send_log_to(self.log)
-        return load(pin, lane, options)
 
 
 @hookimpl

@@ -111,9 +111,8 @@ def test_a_grammar_with_nothing_left_ends_the_request_not_the_process(engine: Ll
     sampling = SamplingParams(
         temperature=0, grammar='root ::= "a"', logit_bias=tuple((token, -math.inf) for token in only_a)
     )
-    with pytest.raises(RequestError, match="no token"), ready(engine, [5, 6], sampling) as session:
-        for _ in range(3):
-            session.commit([session.verify([]).pick(0)])
+    with pytest.raises(RequestError, match="no token"):
+        text_of(engine, sampling)
     assert text_of(engine, SamplingParams(temperature=0), n=2)
 
 
@@ -146,10 +145,12 @@ def test_ignore_eos_never_ends(engine: LlamaEngine) -> None:
 
 
 def test_the_prompt_counts_for_the_penalties(engine: LlamaEngine) -> None:
-    prompt = "alpha alpha alpha alpha alpha alpha"
-    plain = text_of(engine, SamplingParams(temperature=0), prompt, n=1)
-    assert "alpha" in plain
-    assert "alpha" not in text_of(engine, SamplingParams(temperature=0, repeat_penalty=100.0), prompt, n=1)
+    prompt = "one two three one two three one two three one two"
+    assert text_of(engine, SamplingParams(temperature=0), prompt, n=1) == " three"
+    penalized = text_of(engine, SamplingParams(temperature=0, repeat_penalty=100.0), prompt, n=1)
+    assert penalized not in (" one", " two", " three")
+    near = SamplingParams(temperature=0, repeat_penalty=100.0, repeat_last_n=2)  # sees "one two" only
+    assert text_of(engine, near, prompt, n=1) == " three"
 
 
 def test_seeds_repeat_and_differ(engine: LlamaEngine) -> None:

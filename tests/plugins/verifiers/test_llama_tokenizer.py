@@ -57,11 +57,14 @@ def test_special_tokens_in_the_text_are_parsed_only_when_asked(engine: LlamaEngi
     assert engine.tokenizer.decode(engine.tokenizer.encode(text), special=False) == b"user"
 
 
-def test_text_survives_there_and_back(engine: LlamaEngine) -> None:
+def test_any_text_is_encoded_as_libllama_does_and_printable_ascii_survives(engine: LlamaEngine) -> None:
     @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
     @settings(max_examples=60, deadline=None)
     def check(text: str) -> None:
-        assert engine.tokenizer.decode(engine.tokenizer.encode(text, add_special=False)) == text.encode()
+        ids = engine.tokenizer.encode(text)
+        assert ids == reference(engine, text, True, True)
+        if text.isascii() and text.isprintable():  # this vocabulary lacks a few bytes beyond
+            assert engine.tokenizer.decode(ids) == text.encode()
 
     check()
 

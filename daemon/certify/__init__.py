@@ -1,0 +1,1 @@
+"""How certification measures: probes in processes of their own, sites, evidence and costs."""

@@ -1,0 +1,68 @@
+"""`python -m pilotfish.daemon.certify.background`: one certification at the lowest priority, ended with its parent.
+
+The first line on stdin is the job; when stdin ends, because the runner killed this process's work or died, so does
+the process, and with it the probe it had started.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from typing import Any
+
+from pilotfish.daemon import config
+from pilotfish.daemon.certify.wire import options_from_json, options_to_json, pin_from_json, pin_to_json
+from pilotfish.daemon.registry import Registry
+from pilotfish.hooks.errors import EngineError, PilotfishError
+from pilotfish.hooks.types import EngineOptions, TargetPin
+
+log = logging.getLogger("pilotfish.certifier")
+
+MODULE = "pilotfish.daemon.certify.background"
+NICENESS = 19
+BUDGET = 240.0  # seconds: nobody waits
+
+
+def job_line(pin: TargetPin, options: EngineOptions, parity: str, verifier: str) -> str:
+    """What the process reads first."""
+    job = {"pin": pin_to_json(pin), "options": options_to_json(options), "parity": parity, "verifier": verifier}
+    return json.dumps(job) + "\n"
+
+
+def main() -> int:
+    """Certify; the exit code is 0 when a certificate was written."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        return _certify(job)
+    except PilotfishError as error:
+        log.warning("no certificate: %s", error)
+        return 1
+
+
+def _certify(job: dict[str, Any]) -> int:
+    from pilotfish.daemon.certify.run import certify  # numpy and more: not for the runner, which imports this module
+
+    verifier = Registry.load(config.load_or_last_good()).verifier(job["verifier"])
+    if verifier is None:
+        raise EngineError(f"no verifier is named {job['verifier']!r} any more")
+    pin, options = pin_from_json(job["pin"]), options_from_json(job["options"])
+    certificate, path = certify(pin, verifier, options, parity=job["parity"], budget=BUDGET)
+    log.info("%s: certified: %s", certificate.model, certificate.summary())
+    return 0 if path else 1
+
+
+def _end_with_parent() -> None:
+    while sys.stdin.readline():
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

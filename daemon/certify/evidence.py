@@ -1,0 +1,242 @@
+"""The second look, at the lane that was chosen: enough rows, longer contexts, rejections, and reused prefixes.
+
+Every comparison is with the lane's narrowest width. A width that differs once is out. What time did not allow
+to compare is not promised: contexts end where the last comparison did.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pilotfish.daemon.certify.bench import Bench, OutOfTime
+from pilotfish.daemon.certify.measure import GLANCE_ROWS, glance
+from pilotfish.daemon.lanes import Measured, Site, agree, ranges
+from pilotfish.hooks.types import Lane
+
+log = logging.getLogger("pilotfish.certifier")
+
+TARGET_ROWS = 512  # compared rows per width and regime
+SITE_ROWS = 132  # of one material, while deepening: four blocks of the widest width
+SPAN = 1024  # positions of a regime that deepening moves over
+REJECTION_WIDTHS = 6  # widths whose rejections are played through
+LADDER_STEP = 4  # each longer context is that many times the one before
+LADDER_COST = 3.0  # times the cost of the one before, at most: attention is not all of a forward
+LADDER_SHARE = 0.8  # of the time left may be expected for the next
+
+
+@dataclass(slots=True)
+class Regime:
+    """Contexts of `start` to `end` cells, and how many rows of each width were compared there."""
+
+    start: int
+    end: int
+    rows: dict[int, int] = field(default_factory=dict)
+
+    def to_json(self, widths: Sequence[int]) -> dict[str, Any]:
+        """JSON-ready values for these widths; JSON's keys are strings."""
+        return {"start": self.start, "end": self.end, "rows": {str(w): self.rows.get(w, 0) for w in widths}}
+
+
+class Evidence:
+    """Collects evidence for `lane` on its own setting. `lane` shrinks when a comparison fails."""
+
+    def __init__(self, bench: Bench, lane: Lane, measured: Measured, switches: Sequence[int]) -> None:
+        self.lane = replace(lane, prefill_block=bench.block)
+        self.findings: list[str] = []
+        self.complete = False
+        self._bench = bench
+        self._base = lane.widths[0]
+        self._limit = min(bench.probe.n_ctx, lane.max_context or bench.probe.n_ctx)
+        edges = [0, *(s for s in switches if s < self._limit), self._limit]
+        self.regimes = [Regime(a, b) for a, b in itertools.pairwise(edges)]
+        self.proven = 0  # cells up to which every width of the lane was compared
+        for site, rows in measured.rows.items():
+            if site.end <= self._limit:
+                self._count(site, {width: len(rows[width]) for width in lane.widths if width != self._base})
+                self.proven = max(self.proven, site.end)
+
+    def collect(self) -> None:
+        """Gather until every width has TARGET_ROWS in every regime, or time is out."""
+        tested = False
+        try:
+            self._rejections()
+            self._prefixes()
+            tested = True
+            self._switches()
+            self._ladder()
+            self._deepen()
+            self.complete = True
+        except OutOfTime:
+            self.findings.append(
+                "time ran out" + ("" if tested else " before rejections were tried: single steps only")
+            )
+        if not tested:
+            self._keep(())
+        if self.proven < self._limit:
+            self.findings.append(f"compared up to {self.proven} of {self._bench.probe.n_ctx} tokens of context")
+        self.lane = replace(self.lane, max_context=min(self.proven, self._limit))
+
+    def _rejections(self) -> None:
+        """Forwards of which only a part is kept: rows must not see what follows them, nor what was cut before."""
+        for start in self._sites():
+            site = Site(2, start, GLANCE_ROWS)
+            base = self._bench.walk(site, self._base)
+            for width in self._sample():
+                if not self._survives(site, width, base):
+                    self._drop([width], f"rows change when later tokens are rejected, after {start} tokens")
+            self._again(site, base)
+
+    def _survives(self, site: Site, width: int, base: Sequence[bytes]) -> bool:
+        ids = self._bench.goto(site, site.end)
+        junk = self._bench.material.ids(4, site.end)
+        at, kept = site.start, 1
+        while at + kept <= site.start + len(base):
+            block = ids[at : at + kept] + junk[at : at + width - kept]
+            rows = self._bench.rows(block, width)
+            if rows[:kept] != list(base[at - site.start : at - site.start + kept]):
+                return False
+            at += kept
+            if not self._bench.probe.cut(at):
+                return False
+            kept = kept % width + 1
+        return True
+
+    def _again(self, site: Site, base: Sequence[bytes]) -> None:
+        """After all those rollbacks the same steps must still give the same rows."""
+        if not agree(self._bench.walk(site, self._base), base):
+            self._keep(())
+            self.findings.append(f"steps are not repeatable after {site.start} tokens")
+
+    def _prefixes(self) -> None:
+        """Whether cells written by other blocks give the same rows; if so any prefix may be reused."""
+        exact = True
+        for start in self._sites():
+            site = Site(0, start, GLANCE_ROWS)
+            expected = self._bench.walk(site, self._base, self._base)
+            for prompt, narrow in self._ways(start):
+                if exact and not self._same_after(site, prompt, narrow, expected):
+                    exact = False
+                    self.findings.append(f"cells depend on the block that wrote them, after {start} tokens")
+        self.lane = replace(self.lane, exact_cache=exact, prefill_block=None if exact else self._bench.block)
+
+    def _ways(self, start: int) -> list[tuple[list[int], list[int]]]:
+        """Ways to write `start` cells: prompt blocks of odd sizes, and narrow blocks of the lane after them."""
+        tail = min(48, start)
+        narrow = [(_blocks(start - tail, self._bench.block), _blocks(tail, w)) for w in (self.lane.max_width, 1)]
+        return [*narrow, (_blocks(start, 7 if start < 200 else 100), []), (_blocks(start, 61), [])]
+
+    def _same_after(self, site: Site, prompt: list[int], narrow: list[int], expected: Sequence[bytes]) -> bool:
+        bench, ids, at = self._bench, self._bench.material.ids(site.material, site.end), 0
+        bench.forget()
+        for block in prompt:
+            bench.deadline.check()
+            bench.probe.feed(ids[at : at + block])
+            at += block
+        for block in narrow:
+            bench.rows(ids[at : at + block], self.lane.pad(block))
+            at += block
+            bench.probe.cut(at)  # padding
+        found = bench.rows(ids[at : at + self._base], self._base)
+        bench.forget()
+        return agree(found, expected)
+
+    def _switches(self) -> None:
+        """One look at every width across each switch, where a block lies on both sides of it."""
+        for regime in self.regimes[1:]:
+            self._look(Site(0, max(1, regime.start - GLANCE_ROWS // 2), GLANCE_ROWS))
+
+    def _ladder(self) -> None:
+        """One look at every width in ever longer contexts, as long as the time left allows the next."""
+        start, took = max(self.proven, 64), 0.0
+        while self.proven < self._limit and LADDER_COST * took <= LADDER_SHARE * self._bench.deadline.left:
+            start = min(LADDER_STEP * start, self._limit - GLANCE_ROWS)
+            if start <= 0:
+                return
+            before = self._bench.deadline.left
+            if not self._look(Site(0, start, GLANCE_ROWS)):
+                self._limit = self.proven
+                self.regimes = [replace(r, end=min(r.end, self._limit)) for r in self.regimes if r.start < self._limit]
+                return
+            took = before - self._bench.deadline.left
+
+    def _look(self, site: Site) -> bool:
+        """False when so many widths differ there that the lane had better end before."""
+        rows = glance(self._bench, site, self.lane.widths, self._base)
+        differ = [width for width in rows if not agree(rows[width], rows[self._base])]
+        if 2 * len(differ) > len(self.lane.widths):
+            self.findings.append(f"widths {ranges(differ)} differ after {site.start} tokens: the lane ends before")
+            return False
+        self._drop(differ, f"differs after {site.start} tokens")
+        self._count(site, {w: len(r) for w, r in rows.items() if w != self._base and w not in differ})
+        self.proven = max(self.proven, site.end)
+        return True
+
+    def _deepen(self) -> None:
+        """More rows of every width in every regime, random ids and text in turns, moving over each regime."""
+        number = 0
+        while any(self._short_of(regime) for regime in self.regimes):
+            for regime in self.regimes:
+                if (widths := self._short_of(regime)) and (site := _site(regime, number, self._limit)):
+                    self._compare(site, regime, widths)
+            number += 1
+
+    def _compare(self, site: Site, regime: Regime, widths: Sequence[int]) -> None:
+        base = self._bench.walk(site, self._base)
+        for width in widths:
+            rows = self._bench.walk(site, width)
+            if not agree(rows, base):
+                self._drop(
+                    [width], f"differs after {site.start} tokens of {'text' if site.material % 2 else 'random ids'}"
+                )
+            else:
+                regime.rows[width] = regime.rows.get(width, 0) + min(len(rows), len(base))
+
+    def _short_of(self, regime: Regime) -> list[int]:
+        if regime.end - regime.start < GLANCE_ROWS + 2:
+            return []
+        return [w for w in self.lane.widths if w != self._base and regime.rows.get(w, 0) < TARGET_ROWS]
+
+    def _count(self, site: Site, rows: dict[int, int]) -> None:
+        regime = max((r for r in self.regimes if r.start < site.end), key=lambda r: r.start)
+        for width, count in rows.items():
+            regime.rows[width] = regime.rows.get(width, 0) + count
+
+    def _sites(self) -> list[int]:
+        """Positions below and above every switch that leave room for a glance."""
+        starts = [40, *(regime.start + 8 for regime in self.regimes[1:]), 264]
+        return sorted({start for start in starts if start + 2 * GLANCE_ROWS <= self._limit}) or [1]
+
+    def _sample(self) -> list[int]:
+        """A few of the lane's widths, the narrowest and the widest among them."""
+        widths = [width for width in self.lane.widths if width > 1] or [1]
+        step = max(1, len(widths) // (REJECTION_WIDTHS - 1))
+        return sorted({*widths[::step], widths[-1]})
+
+    def _drop(self, widths: Sequence[int], why: str) -> None:
+        if widths:
+            self.findings.append(f"width {ranges(widths)} {why}")
+            self._keep([w for w in self.lane.widths if w not in widths])
+
+    def _keep(self, widths: Sequence[int]) -> None:
+        kept = tuple(widths) or (self._base,)
+        self.lane = replace(self.lane, widths=kept, parity=self.lane.parity if len(kept) > 1 else "none")
+
+
+def _site(regime: Regime, number: int, limit: int) -> Site | None:
+    """The regime's site for a material: the first straddles the switch before it, later ones move on."""
+    end = min(regime.end, limit)
+    rows = min(SITE_ROWS, end - regime.start - 2)
+    room = min(SPAN, end - regime.start) - rows
+    if number == 0 and regime.start:
+        start = regime.start - rows // 2
+    else:
+        start = regime.start + (16 + 61 * number) % max(1, room)
+    return Site(number, max(1, start), rows) if rows > 0 else None
+
+
+def _blocks(total: int, size: int) -> list[int]:
+    return [min(size, total - at) for at in range(0, total, size)]

@@ -1,0 +1,90 @@
+"""Certifying while nobody asks for anything, in a process of its own that a request ends at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from pilotfish.daemon.certify.background import MODULE
+
+log = logging.getLogger("pilotfish.certifier")
+
+IDLE_SECONDS = 60.0
+POLL_SECONDS = 0.2
+MAX_PATIENCE = 16.0  # times IDLE_SECONDS: every interruption doubles the wait
+
+
+class IdleCertifier:
+    """Runs `command`, with `job` as its input, once `busy` was false for a while; again if it was interrupted."""
+
+    def __init__(
+        self,
+        job: str,
+        busy: Callable[[], bool],
+        *,
+        command: Sequence[str] = (sys.executable, "-m", MODULE),
+        idle_seconds: float = IDLE_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._job = job
+        self._busy = busy
+        self._command = command
+        self._idle = idle_seconds
+        self._poll = poll_seconds
+        self.interruptions = 0
+
+    async def run(self) -> bool:
+        """Returns whether a certificate was made, once the process ended by itself. Cancel to stop at any time."""
+        while True:
+            patience = self._idle * min(2**self.interruptions, MAX_PATIENCE)
+            await self._quiet_for(patience)
+            code = await self._attempt()
+            if code is not None:
+                return code == 0
+            self.interruptions += 1
+
+    async def _quiet_for(self, seconds: float) -> None:
+        quiet = 0.0
+        while quiet < seconds:
+            await asyncio.sleep(self._poll)
+            quiet = 0.0 if self._busy() else quiet + self._poll
+
+    async def _attempt(self) -> int | None:
+        """The exit code, or None when a request came in between."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, start_new_session=True
+        )
+        assert process.stdin is not None
+        try:
+            with contextlib.suppress(ConnectionError):
+                process.stdin.write(self._job.encode())
+                await process.stdin.drain()
+            while process.returncode is None:
+                if self._busy():
+                    return None
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), self._poll)
+            return process.returncode
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # its probe is in the same session
+                await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def certifying(certifier: IdleCertifier | None) -> AsyncIterator[None]:
+    """Certify in idle moments until the block ends."""
+    task = asyncio.create_task(certifier.run()) if certifier else None
+    try:
+        yield
+    finally:
+        if task:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,116 @@
+"""The first look at a setting: where the engine changes its code, which widths agree, and what forwards cost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from pilotfish.daemon.certify.bench import Bench
+from pilotfish.daemon.lanes import MAX_WIDTH, Rows, Site, classes
+
+SHORT, LONG = 64, 640  # positions where forwards are timed; the second where the context has room
+COST_WIDTHS = (1, 2, 3, 4, 8, 16, 32)
+REPEATS = 3  # the fastest counts: whatever else the machine does can only make a forward slower
+PREFILL = 256  # tokens fed to time prompts
+
+FIRST_LENGTH = 32
+SIGNATURE_WIDTHS = (1, 2, 8)
+SIGNATURE_ROWS = 8  # one row of a whole vocabulary's logits shows a changed kernel nearly always; these are for luck
+
+GLANCE_ROWS = MAX_WIDTH + 1
+GLANCE_LEAST = 16  # rows that every width gets; one whole block where that is more
+
+
+SWITCH_BLOCK = 32  # tokens; short blocks, so that a bisection feeds little again
+
+
+def find_switches(bench: Bench, limit: int, seconds: float) -> tuple[int, ...]:
+    """The numbers of cells at which the widths that agree change, in contexts of up to `limit` cells.
+
+    Lengths double from 32; between two whose widths agree differently the change is bisected to the token. With
+    cells counted as here, forwards that use at most that many cells run the code before the switch. No longer
+    length is tried once `seconds` have passed.
+    """
+    bench = Bench(bench.probe, bench.material, bench.deadline, SWITCH_BLOCK)
+    patience = bench.deadline.sooner(seconds)
+    lengths = [FIRST_LENGTH]
+    while 2 * lengths[-1] + SIGNATURE_ROWS <= limit:
+        lengths.append(2 * lengths[-1])
+    if lengths[-1] + SIGNATURE_ROWS > limit:
+        return ()
+    switches = []
+    before = _signature(bench, lengths[0])
+    for low, high in itertools.pairwise(lengths):
+        if patience.left <= 0:
+            break
+        after = _signature(bench, high)
+        if after != before:
+            switches.append(_bisect(bench, low, high, before))
+        before = after
+    return tuple(switches)
+
+
+def _bisect(bench: Bench, low: int, high: int, before: object) -> int:
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _signature(bench, middle) == before:
+            low = middle
+        else:
+            high = middle
+    return low + SIGNATURE_ROWS
+
+
+def _signature(bench: Bench, length: int) -> object:
+    site = Site(0, length, SIGNATURE_ROWS)
+    return classes({width: bench.walk(site, width) for width in SIGNATURE_WIDTHS})
+
+
+def glance_sites(switches: Sequence[int], limit: int) -> tuple[Site, ...]:
+    """Where every setting is looked at: a short context, and one past each switch."""
+    after = switches or (256,)  # without a switch: where the attention of ggml's CPU backend has one
+    starts = [SHORT, *(switch + 8 for switch in after)]
+    return tuple(Site(0, start, GLANCE_ROWS) for start in sorted(set(starts)) if 0 < start <= limit - GLANCE_ROWS)
+
+
+def glance(bench: Bench, site: Site, widths: Sequence[int], base: int = 1) -> Rows:
+    """A few rows of every width; all of the site's for the width they are compared with, and for single steps."""
+    wanted = {width: max(width, GLANCE_LEAST // width * width) for width in widths}
+    wanted |= {width: site.rows for width in (1, 2, base) if width in wanted}
+    return {width: tuple(bench.walk(site, width, rows)) for width, rows in wanted.items()}
+
+
+def cost_positions(limit: int) -> tuple[int, ...]:
+    """Where forwards are timed."""
+    return tuple(position for position in (SHORT, LONG) if position + MAX_WIDTH <= limit) or (1,)
+
+
+def time_costs(
+    benches: Sequence[tuple[Bench, Sequence[int]]], positions: Sequence[int]
+) -> list[dict[tuple[int, int], float]]:
+    """Seconds per forward by (width, position) for each (bench, widths), taken in turns so that load hits all."""
+    best: list[dict[tuple[int, int], float]] = [{} for _ in benches]
+    for position in positions:
+        for _ in range(REPEATS):
+            for (bench, widths), costs in zip(benches, best, strict=True):
+                for width in widths:
+                    key = (width, position)
+                    costs[key] = min(costs.get(key, float("inf")), _time(bench, width, position))
+    return best
+
+
+def _time(bench: Bench, width: int, position: int) -> float:
+    site = Site(0, position, width)
+    bench.rows(bench.goto(site, site.end)[position:], width)
+    return bench.probe.seconds
+
+
+def time_prefill(benches: Sequence[Bench], limit: int) -> list[float]:
+    """Seconds per prompt token of each bench, taken in turns."""
+    count = max(1, min(PREFILL, limit - 1, *(bench.block for bench in benches)))
+    best = [float("inf") for _ in benches]
+    for _ in range(2):
+        for i, bench in enumerate(benches):
+            bench.forget()
+            bench.goto(Site(0, count, 1))
+            best[i] = min(best[i], bench.probe.seconds / count)
+    return best

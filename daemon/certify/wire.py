@@ -1,0 +1,50 @@
+"""What crosses the pipe between the certifier and a probe's process: JSON lines, parsed into the contract's types."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, WeightPin
+
+
+def lane_to_json(lane: Lane) -> dict[str, Any]:
+    """JSON-ready values; tuples become lists when written."""
+    return asdict(lane)
+
+
+def lane_from_json(table: dict[str, Any]) -> Lane:
+    """Raises KeyError, TypeError or ValueError when the table is not a lane."""
+    known = {field.name for field in fields(Lane)}
+    if set(table) != known:
+        raise ValueError(f"a lane has the keys {sorted(known)}, not {sorted(table)}")
+    widths = tuple(int(width) for width in table["widths"])
+    if not widths or list(widths) != sorted(set(widths)) or widths[0] < 1:
+        raise ValueError(f"{table['widths']} are no widths")
+    environment = tuple((str(name), str(value)) for name, value in table["environment"])
+    return Lane(**{**table, "widths": widths, "environment": environment})
+
+
+def pin_to_json(pin: TargetPin) -> dict[str, Any]:
+    """What a verifier needs to load the model."""
+    table = asdict(pin)
+    table["weights"] = [{**weight, "path": str(weight["path"])} for weight in table["weights"]]
+    return table
+
+
+def pin_from_json(table: dict[str, Any]) -> TargetPin:
+    """The inverse of `pin_to_json`."""
+    weights = tuple(WeightPin(w["digest"], Path(w["path"]), w["size"]) for w in table["weights"])
+    return TargetPin(**{**table, "weights": weights, "tokenizer": TokenizerPin(**table["tokenizer"])})
+
+
+def options_to_json(options: EngineOptions) -> dict[str, Any]:
+    """JSON-ready values."""
+    return {**asdict(options), "state_dir": str(options.state_dir) if options.state_dir else None}
+
+
+def options_from_json(table: dict[str, Any]) -> EngineOptions:
+    """The inverse of `options_to_json`."""
+    state_dir = table["state_dir"]
+    return EngineOptions(**{**table, "state_dir": Path(state_dir) if state_dir else None})

@@ -1,0 +1,225 @@
+"""`pilotfish bench`: pilotfish, stock llama-server and its n-gram modes side by side, on the same prompts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import psutil
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from pilotfish.daemon.cli.console import err, out
+from pilotfish.hooks.errors import UsageError
+
+if TYPE_CHECKING:
+    from pilotfish.daemon.lab.bench_document import Result
+    from pilotfish.daemon.lab.bench_systems import System
+    from pilotfish.daemon.lab.workloads import Mode, Workload
+
+QUICK_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be measured."""
+
+    model: str
+    path: Path
+    systems: Sequence[System]
+    workloads: Sequence[Workload]
+    modes: Sequence[Mode]
+    rounds: int
+    tokens: int
+    threads: int
+    context: int
+    config: Path | None
+    certify: bool
+    notes: tuple[str, ...]
+    about: dict[str, Any]
+
+
+@click.command("bench")
+@click.argument("model", default="smollm2:135m")
+@click.option("--quantization", help="Requantize the weights first, for example to Q4_0.")
+@click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
+@click.option("--workloads", "workload_file", type=click.Path(path_type=Path), help="Another workload file.")
+@click.option("--task", "tasks", multiple=True, help="Only this workload; may be repeated.")
+@click.option("--mode", "modes", multiple=True, help="Only this way of sampling: greedy or seeded.")
+@click.option("--tokens", default=256, show_default=True, type=click.IntRange(2, 3000), help="Tokens per answer.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 100), help="Times everything is asked.")
+@click.option("--quick", is_flag=True, help=f"One round, greedy, {QUICK_TOKENS} tokens: a look, not a measurement.")
+@click.option("--threads", type=click.IntRange(1, 256), help="Of every engine; the physical cores by default.")
+@click.option("--context", default=2048, show_default=True, type=click.IntRange(64), help="Tokens of context.")
+@click.option("--llama-server", "server", type=click.Path(path_type=Path), help="The stock server to compare with.")
+@click.option("--url", "urls", multiple=True, metavar="NAME=URL", help="Another Ollama-compatible server, running.")
+@click.option("--only", multiple=True, help="Only this system, and what it is compared to; may be repeated.")
+@click.option("--adversaries", is_flag=True, help="Also drafters that are wrong, slow, or turn wrong.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="Pilotfish's config; its defaults else.")
+@click.option("--certify/--no-certify", default=True, help="Certify the model first if it is not yet.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - for stdout, without the tables.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Draw the chart as SVG.")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw the chart as PNG.")
+def command(json_file: str | None, svg: Path | None, png: Path | None, **options: Any) -> None:
+    """Measure how much faster answers are, as their client sees it, and whether every id is equal.
+
+    Close everything else first: what other processes use is measured and reported, but it still costs. With three
+    rounds of 256 tokens and all systems, the demo's model takes about an hour.
+    """
+    from pilotfish.daemon.cli.bench_tables import show
+    from pilotfish.daemon.lab.bench_chart import draw, need_matplotlib
+
+    charts = [path for path in (svg, png) if path is not None]
+    if charts:
+        need_matplotlib()
+    result = asyncio.run(measured(wish_of(**options)))
+    if json_file:
+        text = json.dumps(result.to_json(), indent=1)
+        click.echo(text) if json_file == "-" else Path(json_file).write_text(text + "\n")
+    for path in charts:
+        draw(result, path)
+    if json_file != "-":
+        show(result, out)
+    sys.exit(0 if result.exact else 1)
+
+
+def wish_of(
+    *,
+    model: str,
+    quantization: str | None,
+    root: Path | None,
+    workload_file: Path | None,
+    tasks: Sequence[str],
+    modes: Sequence[str],
+    tokens: int,
+    rounds: int,
+    quick: bool,
+    threads: int | None,
+    context: int,
+    server: Path | None,
+    urls: Sequence[str],
+    only: Sequence[str],
+    adversaries: bool,
+    config_file: Path | None,
+    certify: bool,
+) -> Wish:
+    """The options, checked. Raises UsageError for what is unknown, before anything is started."""
+    from pilotfish.daemon.lab.bench_systems import endpoint, pilotfish_systems
+    from pilotfish.daemon.lab.subjects import model_path, variant
+    from pilotfish.daemon.lab.workloads import MODES, load_workloads
+
+    if quick:
+        tokens, rounds, modes = min(tokens, QUICK_TOKENS), 1, modes or ("greedy",)
+    stock, about, notes = _stock(server)
+    systems = [*stock, *pilotfish_systems(adversaries=adversaries, n_predict=tokens), *map(endpoint, urls)]
+    path = model_path(model, root)
+    threads = threads or psutil.cpu_count(logical=False) or 1
+    settings = {"model": model, "weights": quantization or path.stem, "tokens": tokens, "rounds": rounds}
+    return Wish(
+        model=model,
+        path=variant(path, quantization) if quantization else path,
+        systems=_chosen(systems, only),
+        workloads=_among(load_workloads(workload_file), tasks, "--task"),
+        modes=_among(MODES, modes, "--mode"),
+        rounds=rounds,
+        tokens=tokens,
+        threads=threads,
+        context=context,
+        config=config_file,
+        certify=certify,
+        notes=notes,
+        about={**settings, "threads": threads, "context": context, **about},
+    )
+
+
+async def measured(wish: Wish) -> Result:
+    """Prepare, measure, and show how far it is on stderr."""
+    from pilotfish.daemon.config import Config, load
+    from pilotfish.daemon.lab.bench import Bench
+    from pilotfish.daemon.lab.bench_bed import bring_certificate, render, run_state
+    from pilotfish.daemon.lab.bench_document import Result
+    from pilotfish.daemon.lab.bench_quiet import Watch
+    from pilotfish.daemon.lab.bench_report import baseline
+    from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed
+
+    config = load(wish.config) if wish.config else Config()
+    for note in wish.notes:
+        _warn(note)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with (
+        Progress(TextColumn("{task.description}"), *columns, console=err, transient=True) as progress,
+        tempfile.TemporaryDirectory(prefix="pf-bench-") as folder,
+    ):
+        bar = progress.add_task("looking for a certificate", total=None)
+
+        def starting(what: str) -> None:
+            progress.update(bar, description=what)
+
+        watch = Watch(_warn)
+        bed = Bed(wish.path, wish.model, wish.threads, wish.context, config, Path(folder), run_state())
+        certificate = await asyncio.to_thread(
+            bring_certificate,
+            wish.path,
+            config,
+            wish.threads,
+            wish.context,
+            make=wish.certify,
+            report=lambda what: starting(f"certifying: {what}"),
+        )
+        starting("rendering the prompts")
+        renderer = next(system for system in wish.systems if system.name == PILOTFISH)
+        prompts = await render(renderer, bed, wish.workloads, wish.modes, wish.tokens)
+        bench = Bench(wish.systems, prompts.tasks, prompts.warm_up, wish.rounds, bed, watch, starting)
+        progress.update(bar, total=bench.total)
+        runs = []
+        async with contextlib.aclosing(bench.run()) as results:
+            async for run in results:
+                runs.append(run)
+                progress.advance(bar)
+    for name, why in bench.failures.items():
+        _warn(f"{name} was left out: {why}")
+    lane = next((run.answer.lane for run in runs if run.answer.lane), "")
+    about = {**wish.about, "certificate": certificate, "lane": lane}
+    base = baseline(wish.systems)
+    return Result(wish.systems, base, runs, about, watch.to_json(), bench.failures, wish.notes)
+
+
+def _stock(named: Path | None) -> tuple[list[System], dict[str, Any], tuple[str, ...]]:
+    from pilotfish.daemon.lab.bench_systems import stock_systems
+    from pilotfish.daemon.lab.llama_server import find_llama_server, ngram_modes, version
+
+    server = find_llama_server(named)
+    if server is None:
+        missing = "no stock llama-server was found, so there is none to compare with: `make stock` builds one"
+        return [], {"llama_server": None}, (missing,)
+    return stock_systems(server, ngram_modes(server)), {"llama_server": version(server)}, ()
+
+
+def _chosen(systems: Sequence[System], only: Sequence[str]) -> list[System]:
+    """The systems named, those that they are compared to, and what everything needs."""
+    from pilotfish.daemon.lab.bench_systems import PILOTFISH, STOCK
+
+    if not only:
+        return list(systems)
+    wanted = _among(systems, only, "--only")
+    needed = {name for system in wanted for name in (system.name, system.reference)} | {PILOTFISH, STOCK}
+    return [system for system in systems if system.name in needed]
+
+
+def _among(things: Sequence[Any], names: Sequence[str], option: str) -> list[Any]:
+    known = {thing.name: thing for thing in things}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {name}: unknown; there are {', '.join(known)}")
+    return [thing for thing in things if not names or thing.name in names]
+
+
+def _warn(text: str) -> None:
+    err.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)

@@ -1,0 +1,107 @@
+"""A benchmark's result for people: one table per mode and pass, and the ratios of every workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from pilotfish.daemon.lab.bench_report import ALL, Figures, Spread, groups, share_of_ceiling
+from pilotfish.daemon.lab.bench_systems import PILOTFISH
+
+if TYPE_CHECKING:
+    from pilotfish.daemon.lab.bench_document import Result
+
+_HEADINGS = (
+    "\ntok/s",
+    "decod-\ning",
+    "\nspread",
+    "\ntotal",
+    "vs own\nplain",
+    "\ns",
+    "first\nms",
+    "drafts\nright",
+    "ids\nequal",
+)
+
+
+def show(result: Result, console: Console) -> None:
+    """Print everything worth reading in a terminal."""
+    found = result.figures
+    names = groups(result.runs)
+    for mode, again in dict.fromkeys((figure.mode, figure.again) for figure in found):
+        here = [figure for figure in found if (figure.mode, figure.again) == (mode, again)]
+        console.print(_systems(here, f"{mode}, {again} pass"))
+        console.print(_workloads(here, names, f"{mode}, {again} pass: decoding, relative to {result.base}"))
+        for group in names:
+            if group in ("copy", ALL) and (share := share_of_ceiling(found, mode, again, group)) is not None:
+                console.print(f"  {group}: {share:.0%} of what perfect guesses would gain")
+        console.print()
+    _verdict(result, console)
+
+
+def _systems(found: Sequence[Figures], title: str) -> Table:
+    table = _table(title, "system")
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for figure in (figure for figure in found if figure.group == ALL):
+        table.add_row(
+            figure.system,
+            _text(figure.decode, lambda rate: f"{rate:.1f}"),
+            _text(figure.decode_ratio, _times),
+            "-" if figure.decode_ratio is None else f"{figure.decode_ratio.low:.2f}-{figure.decode_ratio.high:.2f}",
+            _text(figure.total_ratio, _times),
+            _text(figure.plain_ratio, _times),
+            _text(figure.seconds, lambda seconds: f"{seconds:.1f}"),
+            _text(figure.first_token, lambda seconds: f"{1000 * seconds:.0f}"),
+            "-" if figure.acceptance is None else f"{figure.acceptance:.0%}",
+            _equal(figure),
+        )
+    return table
+
+
+def _workloads(found: Sequence[Figures], names: Sequence[str], title: str) -> Table:
+    table = _table(title, "system")
+    for name in names:
+        table.add_column(name, justify="right")
+    for system in dict.fromkeys(figure.system for figure in found):
+        ratios = {figure.group: figure.decode_ratio for figure in found if figure.system == system}
+        table.add_row(system, *(_text(ratios.get(name), _times) for name in names))
+    return table
+
+
+def _verdict(result: Result, console: Console) -> None:
+    compared = sum(figure.compared for figure in result.figures if figure.group == ALL)
+    if compared and result.exact:
+        console.print("[green]pilotfish gave its own plain ids in every answer[/]")
+    elif compared:
+        console.print("[red]pilotfish's ids differ from its own plain ones[/]: run `pilotfish parity`")
+    others = max(result.quiet["others"], default=0.0)
+    state = "quiet" if result.quiet["quiet"] else "[yellow]not quiet[/]"
+    console.print(f"the machine was {state}: other processes used up to {others:.0%} of a core")
+    about = result.about
+    console.print(f"{about['threads']} threads, {about['tokens']} tokens, {about['rounds']} rounds", style="dim")
+    console.print(f"{PILOTFISH}: {about['lane']}; {about['certificate']}", style="dim", markup=False)
+
+
+def _table(title: str, first: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(first, no_wrap=True)
+    return table
+
+
+def _text(spread: Spread | None, write: Callable[[float], str]) -> str:
+    return "-" if spread is None else write(spread.median)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x"
+
+
+def _equal(figure: Figures) -> str:
+    if not figure.compared:
+        return "-"
+    text = f"{figure.equal}/{figure.compared}"
+    return text if figure.equal == figure.compared else f"[red]{text}[/]"

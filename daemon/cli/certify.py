@@ -1,0 +1,137 @@
+"""`pilotfish certify`: measure in which forward shapes speculation cannot change a token of a model, here."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pilotfish.daemon.cli.console import err, out
+from pilotfish.daemon.lanes import ranges
+
+if TYPE_CHECKING:
+    from pilotfish.daemon.certificates import Certificate
+    from pilotfish.hooks.types import EngineOptions, TargetPin
+
+_CACHE_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])
+
+
+@click.command("certify")
+@click.argument("model")
+@click.option("--budget", default=60.0, show_default=True, type=click.FloatRange(1), help="Seconds it may take.")
+@click.option("--json", "as_json", is_flag=True, help="The certificate as one JSON object.")
+@click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
+@click.option("--context", "n_ctx", default=4096, show_default=True, type=click.IntRange(64), help="Tokens of context.")
+@click.option("--threads", type=click.IntRange(1), help="As the launch sets it; the engine's choice by default.")
+@click.option("--gpu-layers", type=click.IntRange(0), help="As the launch sets it.")
+@click.option("--cache-type-k", type=_CACHE_TYPES, help="As the launch sets it (OLLAMA_KV_CACHE_TYPE).")
+@click.option("--cache-type-v", type=_CACHE_TYPES, help="As the launch sets it (OLLAMA_KV_CACHE_TYPE).")
+@click.option("--flash/--no-flash", "flash_attention", default=None, help="As the launch sets it.")
+@click.option("--parity", type=click.Choice(["lane", "stock"]), help="The promise wanted; the config's by default.")
+def command(
+    model: str, budget: float, as_json: bool, root: Path | None, parity: str | None, **launch: int | str | None
+) -> None:
+    """Find the lane of MODEL, a name in the store or a .gguf file, and keep the certificate for the next load.
+
+    A certificate holds for the launch settings it was made with: give those that Ollama will use.
+    """
+    from pilotfish.daemon import config
+    from pilotfish.daemon.certify.run import certify
+    from pilotfish.daemon.paths import state_dir
+    from pilotfish.daemon.registry import Registry
+    from pilotfish.hooks.errors import EngineError
+    from pilotfish.hooks.types import EngineOptions
+
+    settings = config.load()
+    verifier = Registry.load(settings).verifier("llama")
+    if verifier is None:
+        raise EngineError("no verifier is named 'llama'; install it with: pip install 'pilotfish[llama]'")
+    options = EngineOptions(state_dir=state_dir(), **launch)  # type: ignore[arg-type]  # click checked the types
+    pin = _pin(model, root, options)
+    configured = settings.for_model(pin.name).speculation.parity
+    wanted = parity or ("stock" if configured == "stock" else "lane")
+    with _progress(budget) as report:
+        certificate, path = certify(pin, verifier, options, parity=wanted, budget=budget, progress=report)
+    if as_json:
+        click.echo(json.dumps(certificate.to_json(), indent=2))
+    else:
+        show(certificate)
+        out.print(f"kept as {path}" if path else "it could not be kept; see the log", style="dim", markup=False)
+
+
+def _pin(model: str, root: Path | None, options: EngineOptions) -> TargetPin:
+    from pilotfish.daemon.lab.demo import MODEL, demo_store
+    from pilotfish.hooks.errors import ModelNotFound
+    from pilotfish.manifests.pins import pin_file, pin_model
+    from pilotfish.manifests.store import Store
+
+    if model.endswith(".gguf"):
+        return pin_file(Path(model), options.state_dir)
+    store = Store(root) if root else Store.find()
+    try:
+        return pin_model(store, model, options.state_dir)
+    except ModelNotFound:
+        if model != MODEL or root is not None:
+            raise
+        return pin_model(demo_store(), model, options.state_dir)
+
+
+class _progress:
+    """A bar over the budget that tells what is being done; usable as the certifier's progress."""
+
+    def __init__(self, budget: float) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=err, transient=True)
+        self._task = self._bar.add_task("starting", total=budget)
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Callable[[str], None]:
+        self._bar.start()
+        return self._report
+
+    def __exit__(self, *exc: object) -> None:
+        self._bar.stop()
+
+    def _report(self, what: str) -> None:
+        self._bar.update(self._task, description=what, completed=time.monotonic() - self._started)
+
+
+def show(certificate: Certificate) -> None:
+    """The certificate for people."""
+    lane = certificate.lane
+    out.print(f"[bold]{certificate.model}[/]: {certificate.summary()}")
+    out.print(
+        f"  a plain step takes {certificate.plain_ratio:.2f}x stock's time; with speculation "
+        f"{certificate.expected_ratio:.2f}x is expected"
+    )
+    for regime in certificate.regimes:
+        rows = regime["rows"].values()
+        out.print(f"  {regime['start']} to {regime['end']} tokens: {min(rows, default=0)} or more rows per width equal")
+    for finding in certificate.findings:
+        out.print(f"  {finding}", markup=False)
+    if lane.max_width == 1:
+        out.print(f"  plain decoding only: {lane.reason}", markup=False)
+    out.print("  settings tried:", style="dim")
+    for variant in certificate.variants:
+        out.print(f"    {variant['setting']}: {_seen(variant)}", markup=False, style="dim")
+    if certificate.switches:
+        out.print(f"  kernels switch after {ranges(certificate.switches)} tokens of context", style="dim")
+    out.print(f"  {certificate.seconds:.0f} s, {'complete' if certificate.complete else 'budget spent'}", style="dim")
+
+
+def _seen(variant: Mapping[str, Any]) -> str:
+    lanes = variant["lanes"]
+    if variant["trouble"] or not lanes:
+        return variant["trouble"] or "no two widths alike"
+    parts = []
+    for lane in lanes:
+        where = f" up to {lane['max_context']} tokens" if lane["max_context"] else ""
+        parts.append(
+            f"widths {lane['widths']}{where}: plain {lane['plain_ratio']:.2f}x, expected {lane['expected_ratio']:.2f}x"
+        )
+    return "; ".join(parts)

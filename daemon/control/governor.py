@@ -1,0 +1,136 @@
+"""What the daemon knows and decides: the config in force, who runs, and what each runner is to do.
+
+Everything here happens on the event loop and touches neither disk nor network. Runners wait on their own event; a
+change wakes those whose plan it alters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from pilotfish.daemon.config import Config, to_table
+from pilotfish.daemon.control.plans import Plan, Registration, Report
+from pilotfish.daemon.totals import Totals
+from pilotfish.hooks.errors import RequestError
+
+log = logging.getLogger("pilotfish.daemon")
+
+MAX_PROCESSES = 1024  # whose totals are kept one by one; older ones are merged into their model's
+
+
+@dataclass(slots=True, eq=False)
+class ConnectedRunner:
+    """A runner whose connection is open."""
+
+    id: str
+    registration: Registration
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    report: Report = field(default_factory=Report)
+    sent: Plan | None = None
+
+
+class Governor:
+    """The daemon's memory. `config_error` says why the file is not what is in force; empty when it is."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or Config()
+        self.config_error = ""
+        self.reloads = 0
+        self.generation = 0
+        self.plugins = ""
+        self.pins: dict[str, dict[str, Any]] = {}  # model -> what its last pin said
+        self._runners: dict[str, ConnectedRunner] = {}
+        self._numbers = itertools.count(1)
+        self._totals: dict[tuple[int, float], tuple[str, Totals]] = {}  # process -> model, what it did
+        self._merged: dict[str, Totals] = {}
+        self._started = time.time()
+
+    def plan(self, *models: str) -> Plan:
+        """What is in force for a model, or for several with the same weights."""
+        return Plan(self.config.for_models(models), self.plugins, self.generation)
+
+    def use_config(self, config: Config) -> None:
+        """A config that is good is in force from now on."""
+        self.config, self.config_error = config, ""
+        self.reloads += 1
+        log.info("%s: in force", config.path or "default config")
+        self._wake()
+
+    def config_failed(self, why: str) -> None:
+        """The file is no good; what was in force stays."""
+        if why != self.config_error:
+            log.warning("%s; the last good config stays in force", why)
+        self.config_error = why
+
+    def use_plugins(self, fingerprint: str) -> None:
+        """The files in the plugin folders are these from now on."""
+        if fingerprint == self.plugins:
+            return
+        self.plugins = fingerprint
+        self.generation += 1
+        log.info("plugin folders: generation %d", self.generation)
+        self._wake()
+
+    def register(self, registration: Registration) -> ConnectedRunner:
+        """A runner is there until `leave`."""
+        runner = ConnectedRunner(str(next(self._numbers)), registration)
+        self._runners[runner.id] = runner
+        log.info("runner %d (%s) on port %d is here", registration.pid, registration.model, registration.port)
+        return runner
+
+    def leave(self, runner: ConnectedRunner) -> None:
+        """Its connection is gone; what it did stays in its model's totals."""
+        if self._runners.pop(runner.id, None):
+            log.info("runner %d (%s) is gone", runner.registration.pid, runner.registration.model)
+
+    def report(self, runner_id: str, report: Report) -> None:
+        """A runner says how it is doing. Raises RequestError for one that is not connected."""
+        runner = self._runners.get(runner_id)
+        if runner is None:
+            raise RequestError(f"no runner {runner_id!r} is connected; register first")
+        runner.report = report
+        self._totals[runner.registration.process] = (runner.registration.model, report.totals)
+        if len(self._totals) > MAX_PROCESSES:
+            model, totals = self._totals.pop(next(iter(self._totals)))
+            self._merged[model] = self._merged.get(model, Totals()) + totals
+
+    def totals(self) -> dict[str, Totals]:
+        """What was done per model since the daemon began to hear of it, ended runners included."""
+        sums = dict(self._merged)
+        for model, totals in self._totals.values():
+            sums[model] = sums.get(model, Totals()) + totals
+        return sums
+
+    def status(self) -> dict[str, Any]:
+        """Everything, JSON-ready."""
+        return {
+            "daemon": {"pid": os.getpid(), "started": self._started},
+            "config": {
+                "path": str(self.config.path) if self.config.path else None,
+                "error": self.config_error,
+                "reloads": self.reloads,
+                "in_force": to_table(self.config),
+            },
+            "plugins": {
+                "folders": [str(folder) for folder in self.config.plugins.folders],
+                "generation": self.generation,
+            },
+            "runners": [_runner_json(runner) for runner in self._runners.values()],
+            "models": {model: totals.to_json() for model, totals in self.totals().items()},
+            "pins": self.pins,
+        }
+
+    def _wake(self) -> None:
+        for runner in self._runners.values():
+            if self.plan(*runner.registration.names) != runner.sent:
+                runner.changed.set()
+
+
+def _runner_json(runner: ConnectedRunner) -> dict[str, Any]:
+    return {"id": runner.id, **runner.registration.to_json(), **runner.report.to_json()}

@@ -1,0 +1,107 @@
+"""How things stand, put together from the daemon, if one runs, and from what lies on disk, if none does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pilotfish.daemon import config as config_file
+from pilotfish.daemon.config import Config, to_table
+from pilotfish.daemon.control.address import socket_path
+from pilotfish.daemon.control.client import ask_status
+from pilotfish.daemon.paths import state_dir
+from pilotfish.hooks.errors import ConfigError
+from pilotfish.manifests.store import Store
+
+DECISIONS = "decisions.jsonl"  # one object per launch: time, model, decision ("runner" or "stock"), reason
+RECENT = 20  # decisions that are shown
+_TAIL = 1 << 18  # bytes of the decisions that are looked at
+
+
+async def overview(store: Store) -> dict[str, Any]:
+    """`daemon`, `config`, `plugins`, `runners`, `models`, `decisions`: JSON-ready, with the same keys in any case."""
+    config, error = _config()
+    socket = _socket(config)
+    told = await ask_status(Path(socket)) if socket else None
+    if told is not None:
+        config, error = (
+            config_file.parse(told["config"]["in_force"], _path(told["config"]["path"])),
+            told["config"]["error"],
+        )
+    decisions = recent_decisions(state_dir() / DECISIONS)
+    return {
+        "daemon": {"running": told is not None, "socket": socket, **(told["daemon"] if told else {})},
+        "config": {"path": str(config.path) if config.path else None, "error": error, "in_force": to_table(config)},
+        "plugins": told["plugins"] if told else {"folders": [str(folder) for folder in config.plugins.folders]},
+        "runners": told["runners"] if told else [],
+        "models": _models(store, config, told["models"] if told else {}, decisions),
+        "decisions": decisions[-RECENT:],
+    }
+
+
+def recent_decisions(path: Path) -> list[dict[str, Any]]:
+    """What the shim decided lately, oldest first. A file that is not there and lines that make no sense are nothing."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    return [decision for line in lines if (decision := _decision(line)) is not None]
+
+
+def _decision(line: bytes) -> dict[str, Any] | None:
+    try:
+        said = json.loads(line)
+        return {
+            "time": float(said["time"]),
+            "model": str(said["model"]),
+            "decision": str(said["decision"]),
+            "reason": str(said.get("reason", "")),
+        }
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _config() -> tuple[Config, str]:
+    """What a runner that starts now would use, and what is wrong with the file."""
+    try:
+        path = config_file.find()
+        return (Config() if path is None else config_file.load_written(path)), ""
+    except ConfigError as error:
+        return (config_file.last_good(path) if path else None) or Config(), str(error)
+
+
+def _socket(config: Config) -> str | None:
+    try:
+        return str(socket_path(config))
+    except ConfigError:
+        return None
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _models(
+    store: Store, config: Config, totals: dict[str, Any], decisions: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Every model of the store, of the config and of the daemon's totals, with what is in force for it."""
+    names = {manifest.name.short for manifest in store.models().models}
+    names |= {name for name in config.models if not config_file.model_key(dict.fromkeys(names), name)} | totals.keys()
+    # Models that share their weights are launched as one.
+    last = {name: decision for decision in decisions for name in decision["model"].split(", ")}
+    return [
+        {
+            "name": name,
+            "enabled": mine.speculation.enabled,
+            "parity": mine.speculation.parity,
+            "max_width": mine.speculation.max_width,
+            "drafters": list(mine.drafters.order),
+            "decision": last.get(name),
+            "totals": totals.get(name),
+        }
+        for name in sorted(names)
+        for mine in (config.for_model(name),)
+    ]

@@ -1,0 +1,147 @@
+"""What daemon and runner tell each other, parsed once: registrations, plans and reports."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pilotfish.daemon.config import Config, parse, to_table
+from pilotfish.daemon.control.stamps import stamps_of
+from pilotfish.daemon.totals import Standing, Totals
+from pilotfish.hooks.errors import ConfigError, RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A runner introduces itself. `(pid, started)` tells one process from every other; `started` is Unix time."""
+
+    pid: int
+    port: int
+    model: str  # as Ollama shows it
+    started: float
+    digest: str = ""  # of the model's manifest or weights
+    lane: str = ""
+    parity: str = ""
+    widths: tuple[int, ...] = (1,)
+    drafters: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()  # other models with the same weights, which Ollama lets one runner serve
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every model whose settings count."""
+        return (self.model, *self.aliases)
+
+    @property
+    def process(self) -> tuple[int, float]:
+        """What stays the same when a runner comes back on a new connection."""
+        return self.pid, self.started
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, table: Any) -> Registration:
+        """Raises RequestError for anything but `to_json`'s result."""
+        try:
+            return cls(
+                pid=int(table["pid"]),
+                port=int(table["port"]),
+                model=str(table["model"]),
+                started=float(table["started"]),
+                digest=str(table.get("digest", "")),
+                lane=str(table.get("lane", "")),
+                parity=str(table.get("parity", "")),
+                widths=tuple(int(width) for width in table.get("widths", (1,))),
+                drafters=tuple(str(name) for name in table.get("drafters", ())),
+                aliases=tuple(str(name) for name in table.get("aliases", ())),
+            )
+        except _MALFORMED as error:
+            raise RequestError(f"not a registration ({error!r}); is the runner of this version?") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is in force for one model. Two plans that are equal ask for nothing new.
+
+    `plugins` is a fingerprint of the plugin folders' files; `generation` counts its changes since the daemon
+    started. A daemon that starts again counts from the beginning, so runners compare the fingerprint.
+    """
+
+    config: Config
+    plugins: str = ""
+    generation: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready, but for what a plugin's own table may hold."""
+        return {
+            "config": to_table(self.config),
+            "path": str(self.config.path) if self.config.path else None,
+            "plugins": {"fingerprint": self.plugins, "generation": self.generation},
+        }
+
+    @classmethod
+    def from_json(cls, table: Any) -> Plan:
+        """Raises RequestError for anything but `to_json`'s result."""
+        try:
+            path = table["path"]
+            config = parse(table["config"], Path(path) if path else None)
+            plugins = table["plugins"]
+            return cls(config, str(plugins["fingerprint"]), int(plugins["generation"]))
+        except (*_MALFORMED, ConfigError) as error:
+            raise RequestError(f"not a plan ({error}); is the daemon of this version?") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a runner is doing: sums since its model was loaded, whether it drafts, and what is wrong with its plugins."""
+
+    totals: Totals = field(default_factory=Totals)
+    standing: Standing = field(default_factory=Standing)
+    drafters: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "totals": self.totals.to_json(),
+            "state": self.standing.state,
+            "reason": self.standing.reason,
+            "drafters": list(self.drafters),
+            "problems": list(self.problems),
+        }
+
+    @classmethod
+    def from_json(cls, table: Any) -> Report:
+        """Raises RequestError for anything but `to_json`'s result."""
+        try:
+            standing = Standing(str(table["state"]), str(table["reason"]))
+            drafters, problems = (tuple(str(item) for item in table[key]) for key in ("drafters", "problems"))
+            return cls(Totals.from_json(table["totals"]), standing, drafters, problems)
+        except _MALFORMED as error:
+            raise RequestError(f"not a report ({error!r}); is the runner of this version?") from error
+
+
+def needs_new_registry(old: Plan, new: Plan) -> bool:
+    """Whether a runner has to load plugins again for `new`: other files, folders or drafters' tables.
+
+    The verifier's table does not count: it was used when the model was loaded.
+    """
+
+    def built_from(plan: Plan) -> tuple[object, ...]:
+        return plan.plugins, plan.config.plugins, plan.config.drafters.tables
+
+    return built_from(old) != built_from(new)
+
+
+def plugin_fingerprint(folders: Sequence[Path]) -> str:
+    """Another string whenever a plugin file came, went or changed, or whether it is trusted did."""
+    places = sorted(str(folder) + oct(folder.stat().st_mode) for folder in folders if folder.is_dir())
+    files = stamps_of(path for folder in folders for path in folder.glob("*.py") if path.name[0] not in "._")
+    return hashlib.sha256(repr((places, sorted(files.items()))).encode()).hexdigest()[:16]
+
+
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)

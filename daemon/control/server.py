@@ -1,0 +1,113 @@
+"""The control socket's HTTP: JSON in, JSON out, and a stream of plans for each runner.
+
+=====================================  ===================================================================
+`POST /v1/runners`                     a runner registers; the answer is NDJSON, one plan per line, the first
+                                       at once. The registration lives exactly as long as the connection.
+`POST /v1/runners/{id}/report`         how that runner is doing
+`GET /v1/status`                       everything the daemon knows
+`GET /v1/plan?model=NAME`              what is in force for a model, registered or not
+=====================================  ===================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from pilotfish.daemon.control.governor import ConnectedRunner, Governor
+from pilotfish.daemon.control.plans import Plan, Registration, Report
+from pilotfish.hooks.errors import PilotfishError, RequestError
+
+log = logging.getLogger("pilotfish.daemon")
+
+MAX_BODY = 1 << 20  # bytes
+
+GOVERNOR = web.AppKey("governor", Governor)
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def create_app(governor: Governor) -> web.Application:
+    """The application; serve it with `handler_cancellation=True`, so that a runner that dies is noticed at once."""
+    app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
+    app[GOVERNOR] = governor
+    app.add_routes(
+        [
+            web.post("/v1/runners", _runners),
+            web.post("/v1/runners/{id}/report", _report),
+            web.get("/v1/status", _status),
+            web.get("/v1/plan", _plan),
+        ]
+    )
+    return app
+
+
+async def _runners(request: web.Request) -> web.StreamResponse:
+    governor = request.app[GOVERNOR]
+    registration = Registration.from_json(await _body(request))
+    runner = governor.register(registration)
+    try:
+        return await _stream_plans(request, governor, runner)
+    finally:
+        governor.leave(runner)
+
+
+async def _stream_plans(request: web.Request, governor: Governor, runner: ConnectedRunner) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    await response.prepare(request)
+    while True:
+        runner.changed.clear()
+        plan = governor.plan(*runner.registration.names)
+        if plan != runner.sent:
+            runner.sent = plan
+            await response.write(_line({"runner": runner.id, **plan.to_json()}))
+        await runner.changed.wait()
+
+
+async def _report(request: web.Request) -> web.Response:
+    request.app[GOVERNOR].report(request.match_info["id"], Report.from_json(await _body(request)))
+    return _json({})
+
+
+async def _status(request: web.Request) -> web.Response:
+    return _json(request.app[GOVERNOR].status())
+
+
+async def _plan(request: web.Request) -> web.Response:
+    if not (model := request.query.get("model")):
+        raise RequestError("a plan is a model's: ask for /v1/plan?model=NAME")
+    plan: Plan = request.app[GOVERNOR].plan(model)
+    return _json(plan.to_json())
+
+
+async def _body(request: web.Request) -> Any:
+    try:
+        return json.loads(await request.read())
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the body is not JSON ({error}); send an object") from error
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(body=_line(value), status=status, content_type="application/json")
+
+
+def _line(value: Any) -> bytes:
+    # TOML has dates, JSON has not: in a drafter's own table they arrive as text.
+    return json.dumps(value, default=str).encode() + b"\n"
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Every error as `{"error": text}`."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return _json({"error": error.reason}, error.status)
+    except PilotfishError as error:
+        return _json({"error": str(error)}, 400)
+    except Exception as error:
+        log.exception("%s failed", request.path)
+        return _json({"error": f"{type(error).__name__}: {error}"}, 500)

@@ -1,0 +1,100 @@
+"""Before the first measurement: the model's certificate, a state folder of the run's own, and the prompts as ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pilotfish.daemon.certificates import CertificateStore
+from pilotfish.daemon.certify.lookup import find_lane
+from pilotfish.daemon.certify.run import certify
+from pilotfish.daemon.config import Config
+from pilotfish.daemon.front.client import RunnerClient, new_session
+from pilotfish.daemon.front.process import RunnerProcess, free_port
+from pilotfish.daemon.lab.bench_starting import until_healthy
+from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed, System, command
+from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
+from pilotfish.daemon.lab.workloads import Mode, Workload
+from pilotfish.daemon.paths import cache_dir, state_dir
+from pilotfish.daemon.registry import Registry
+from pilotfish.hooks.errors import EngineError, PilotfishError
+from pilotfish.hooks.types import EngineOptions, TargetPin
+from pilotfish.manifests.pins import pin_file
+
+VERIFIER = "llama"
+WARM_UP = Workload("warm-up", "open", "Say hello.", "")
+WARM_UP_TOKENS = 16
+
+
+def run_state() -> Path:
+    """Where the measured runners remember things: not where the user's do, whose last good config lies there."""
+    path = cache_dir() / "bench-state"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def bring_certificate(
+    model: Path, config: Config, threads: int, context: int, *, make: bool, report: Callable[[str], None]
+) -> str:
+    """Put the model's certificate where the measured runners find it; what it says, or why there is none.
+
+    With `make` a missing one is measured first and kept for the user, too. A runner without one would measure it in
+    an idle minute, perhaps while another system is being timed.
+    """
+    verifier = Registry.load(config).verifier(VERIFIER)
+    if verifier is None:
+        raise EngineError("libllama is not installed: pip install 'pilotfish[llama]'")
+    options = EngineOptions(n_ctx=context, threads=threads, state_dir=state_dir())
+    pin, parity = pin_file(model, state_dir()), config.speculation.parity
+    found = find_lane(pin, verifier, options, parity)
+    certificate = found.certificate
+    if certificate is None and make and found.identity is not None:
+        try:
+            certificate, _ = certify(pin, verifier, options, parity=parity, progress=report)
+        except PilotfishError as error:
+            return f"not certified: {error}"
+    if certificate is None:
+        return "not certified; the lane is the one found at load"
+    CertificateStore(run_state()).put(certificate)
+    return certificate.summary()
+
+
+def pin_of(model: Path) -> TargetPin:
+    """The model's pin, for the report."""
+    return pin_file(model, state_dir())
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The tasks of a run, in the order in which they are asked, and the one that warms a server up."""
+
+    tasks: tuple[Task, ...]
+    warm_up: Task
+
+
+async def render(system: System, bed: Bed, workloads: Sequence[Workload], modes: Sequence[Mode], n: int) -> Prompts:
+    """Every prompt through the model's own template, once, and as ids, so that all systems read the same."""
+    assert system.name == PILOTFISH  # stock's template engine is another one
+    port = free_port()
+    process = await RunnerProcess.start(command(system, bed, port), port)
+    try:
+        async with new_session() as session:
+            client = RunnerClient(session, port)
+            await until_healthy(client, process, system.name)
+            warm_up = replace(await _task(client, WARM_UP, PASSES[0], modes[0]), n_predict=WARM_UP_TOKENS)
+            rendered = [
+                replace(await _task(client, workload, again, modes[0]), n_predict=n)
+                for again, group in passes(workloads).items()
+                for workload in group
+            ]
+    finally:
+        await process.stop()
+    return Prompts(tuple(replace(task, mode=mode) for mode in modes for task in rendered), warm_up)
+
+
+async def _task(client: RunnerClient, workload: Workload, again: str, mode: Mode) -> Task:
+    messages = [{"role": "system", "content": workload.system}, {"role": "user", "content": workload.prompt}]
+    prompt = await client.apply_template(messages if workload.system else messages[1:])
+    ids = tuple(await client.tokenize(prompt))
+    return Task(workload, again, mode, prompt, ids, 0)

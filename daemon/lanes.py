@@ -1,0 +1,221 @@
+"""From measurements to a lane: width classes, what each lane would cost, and which one to take.
+
+A *setting* is a `Lane` that names every width that was tried. Its measurement holds, for each site (a place in a
+context), the digests of the rows that every width gave for the same tokens. Widths whose rows agree wherever both
+were compared are one class; a lane is a class, or what is left of it over all sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pilotfish.hooks.types import Lane
+
+MAX_WIDTH = 33  # wider blocks never paid on the machines measured: a forward's cost grows with its width
+
+PLAIN_SHARE = 0.5  # of the tokens are taken to come from plain steps: nothing was proposed for them
+ACCEPTANCE = 0.8  # of each further proposed token, for the others
+PROMPT_TOKENS = 2.0  # prompt tokens fed per generated token; conversations reuse most of theirs
+PLAIN_TOLERANCE = 1.15  # plain decoding in a lane may cost this many of stock's: timing noise, not a budget
+NEAR = 1.03  # prices this close are the same price
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Rows after `start` tokens of material number `material`: even ones are random ids, odd ones text."""
+
+    material: int
+    start: int
+    rows: int
+
+    @property
+    def end(self) -> int:
+        """The cells in use when all rows are computed."""
+        return self.start + self.rows
+
+
+Rows = Mapping[int, Sequence[bytes]]  # width -> digests, in order from the site's start
+Costs = Mapping[tuple[int, int], float]  # (width, position) -> seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One setting, measured. `stock_costs` and `stock_prefill` were taken in turns with its own.
+
+    `prefill` is seconds per prompt token. With `trouble` the setting is of no use and the rest may be missing.
+    """
+
+    setting: Lane
+    rows: Mapping[Site, Rows] = field(default_factory=dict)
+    costs: Costs = field(default_factory=dict)
+    prefill: float = 0.0
+    stock_costs: Costs = field(default_factory=dict)
+    stock_prefill: float = 0.0
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A lane that the rows allow, with the expected seconds per generated token, and stock's without speculation."""
+
+    lane: Lane
+    seconds: float
+    stock_seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """Expected time relative to plain stock; below 1 is faster."""
+        return self.seconds / self.stock_seconds if self.stock_seconds else 1.0
+
+
+def setting_name(lane: Lane) -> str:
+    """For people: `flash, K bf16, V f16, not repacked, GGML_CPU_TILED_MM=0`."""
+    flash = {True: "flash", False: "no flash", None: "flash auto"}[lane.flash_attention]
+    parts = [flash, f"K {lane.cache_type_k}", f"V {lane.cache_type_v}", *([] if lane.repack else ["not repacked"])]
+    return ", ".join(parts + [f"{name}={value}" for name, value in lane.environment])
+
+
+def agree(a: Sequence[bytes], b: Sequence[bytes]) -> bool:
+    """Whether two walks over the same tokens gave the same rows where both went; never without a common row."""
+    common = min(len(a), len(b))
+    return common > 0 and list(a[:common]) == list(b[:common])
+
+
+def classes(rows: Rows) -> tuple[tuple[int, ...], ...]:
+    """The widths of one site, grouped by equal rows; each class begins with its narrowest width."""
+    found: list[list[int]] = []
+    for width in sorted(rows):
+        for group in found:
+            if agree(rows[group[0]], rows[width]):
+                group.append(width)
+                break
+        else:
+            found.append([width])
+    return tuple(map(tuple, found))
+
+
+def common_class(sites: Iterable[Rows], base: int) -> tuple[int, ...]:
+    """The widths that agree with `base` at every site; empty when `base` was not measured everywhere."""
+    kept: set[int] | None = None
+    for rows in sites:
+        here = {width for width in rows if width >= base and base in rows and agree(rows[base], rows[width])}
+        kept = here if kept is None else kept & here
+    return tuple(sorted(kept or ()))
+
+
+def offers(measured: Measured, stock: Measured, switches: Sequence[int]) -> Iterator[Offer]:
+    """Every lane that a setting's rows allow: over all contexts, and wider ones that end at a switch point."""
+    if measured.trouble or not measured.rows:
+        return
+    whole = {base: common_class(measured.rows.values(), base) for base in (1, 2)}
+    for base, widths in whole.items():
+        if len(widths) > 1 and not (base > 1 and base in whole[1]):
+            yield _offer(measured, stock, widths, None)
+        for switch in switches:
+            below = [rows for site, rows in measured.rows.items() if site.end <= switch]
+            more = common_class(below, base)
+            if len(more) > max(1, len(widths)) and base == 1:
+                yield _offer(measured, stock, more, switch)
+
+
+def _offer(measured: Measured, stock: Measured, widths: tuple[int, ...], limit: int | None) -> Offer:
+    as_stock = widths[0] == 1 and same_steps(measured, stock)
+    lane = replace(measured.setting, widths=widths, max_context=limit, parity="stock" if as_stock else "lane")
+    return Offer(
+        lane,
+        expected_seconds(lane, measured.costs, measured.prefill),
+        plain_seconds(measured.stock_costs, measured.stock_prefill),
+    )
+
+
+def same_steps(measured: Measured, stock: Measured) -> bool:
+    """Whether single steps give stock's rows, at every site that both know."""
+    sites = measured.rows.keys() & stock.rows.keys()
+    return bool(sites) and all(agree(measured.rows[site][1], stock.rows[site][1]) for site in sites)
+
+
+def plain_seconds(costs: Costs, prefill: float) -> float:
+    """Seconds per generated token without speculation, prompt included."""
+    singles = [seconds for (width, _), seconds in costs.items() if width == 1]
+    return sum(singles) / max(1, len(singles)) + PROMPT_TOKENS * prefill
+
+
+def expected_seconds(lane: Lane, costs: Costs, prefill: float) -> float:
+    """Seconds per generated token, prompt included, under the assumptions at the top of this file."""
+    positions = sorted({position for _, position in costs})
+    per_token = [_per_token(lane, costs, position) for position in positions]
+    return sum(per_token) / max(1, len(per_token)) + PROMPT_TOKENS * prefill
+
+
+def _per_token(lane: Lane, costs: Costs, position: int) -> float:
+    plain = cost_at(costs, lane.widths[0], position)
+    if lane.max_context is not None and position >= lane.max_context:
+        return plain
+    rounds = [cost_at(costs, width, position) / _committed(width) for width in lane.widths]
+    return PLAIN_SHARE * plain + (1 - PLAIN_SHARE) * min(rounds)
+
+
+def _committed(width: int) -> float:
+    """Tokens that a round with width - 1 proposals is expected to commit."""
+    return (1 - ACCEPTANCE**width) / (1 - ACCEPTANCE)
+
+
+def cost_at(costs: Costs, width: int, position: int) -> float:
+    """Seconds of a forward of `width`; between two measured widths on the line through them."""
+    known = sorted(w for w, p in costs if p == position)
+    if (width, position) in costs:
+        return costs[width, position]
+    low = max((w for w in known if w < width), default=known[0])
+    high = min((w for w in known if w > width), default=known[-1])
+    if low == high:
+        return costs[low, position] * width / low
+    share = (width - low) / (high - low)
+    return costs[low, position] + share * (costs[high, position] - costs[low, position])
+
+
+def plain_ratio(lane: Lane, measured: Measured) -> float:
+    """What the lane's plain step costs, relative to stock's single step taken in turns with it."""
+    pairs = [
+        (cost_at(measured.costs, lane.widths[0], position), seconds)
+        for (width, position), seconds in measured.stock_costs.items()
+        if width == 1
+    ]
+    stock = sum(seconds for _, seconds in pairs)
+    return sum(own for own, _ in pairs) / stock if stock else 1.0
+
+
+def affordable(offer: Offer, measured: Measured) -> bool:
+    """Whether the lane costs nothing when nothing is drafted: its plain steps, and they and prompts together.
+
+    A padded lane must be expected to gain something besides.
+    """
+    steps = plain_ratio(offer.lane, measured)
+    prompts = PROMPT_TOKENS * measured.stock_prefill
+    stock_steps = offer.stock_seconds - prompts
+    both = (steps * stock_steps + PROMPT_TOKENS * measured.prefill) / offer.stock_seconds
+    worth_it = offer.lane.widths[0] == 1 or offer.ratio < 1
+    return steps <= PLAIN_TOLERANCE and both <= PLAIN_TOLERANCE and worth_it
+
+
+def ranked(found: Sequence[Offer]) -> list[Offer]:
+    """Best first: the lowest expected time relative to stock; of equal ones stock's ids, then the most widths."""
+    left, order = list(found), []
+    while left:
+        best = min(offer.ratio for offer in left)
+        near = [offer for offer in left if offer.ratio <= NEAR * best]
+        near.sort(key=lambda offer: (offer.lane.parity != "stock", -len(offer.lane.widths)))
+        order.append(near[0])
+        left.remove(near[0])
+    return order
+
+
+def ranges(widths: Sequence[int]) -> str:
+    """For people: `1-7, 9`."""
+    parts: list[list[int]] = []
+    for width in widths:
+        if parts and parts[-1][1] == width - 1:
+            parts[-1][1] = width
+        else:
+            parts.append([width, width])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -1,0 +1,132 @@
+"""Whether a launch of llama-server is for pilotfish's runner or for the stock server, and why.
+
+This has to be quick (Ollama waits for it at every load), so it looks at names, digests and what is remembered about
+files, and imports nothing that brings numpy or an engine along. What takes longer, such as hashing a weight file for
+the first time, the runner does while it loads; it still can become the stock server then.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.daemon import config as configuration
+from pilotfish.daemon.config import Config
+from pilotfish.hooks.errors import PilotfishError
+from pilotfish.manifests.remembered import Remembered, stamp_of
+from pilotfish.ollama_overlay.attempts import Attempts
+from pilotfish.ollama_overlay.blob_users import Blob, blob_of
+from pilotfish.ollama_overlay.launch import parse
+from pilotfish.ollama_overlay.ollama_libraries import unfit
+from pilotfish.ollama_overlay.pinned import PinnedManifests
+from pilotfish.ollama_overlay.stock import stock_server
+
+ENGINE_PACKAGE = "llama_cpp"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`runner` or stock, with the reason for a person; `model` is its name, or its file where it has none.
+
+    `ollama_libraries` asks for the runner on the libllama of the user's own Ollama.
+    """
+
+    runner: bool
+    model: str
+    reason: str
+    ollama_libraries: bool = False
+
+
+def decide(
+    argv: Sequence[str],
+    state_dir: Path,
+    load_config: Callable[[], Config] = configuration.load_or_last_good,
+    has_engine: Callable[[], bool] = lambda: importlib.util.find_spec(ENGINE_PACKAGE) is not None,
+) -> Decision:
+    """The decision for a launch with arguments `argv`. Raises nothing: what goes wrong is a reason for stock."""
+    model = "?"
+    try:
+        path = _model_path(argv)
+        model = path.name
+        blob = blob_of(path)
+        if blob is not None:
+            model = ", ".join(user.name.short for user in blob.users) or blob.digest.short
+        return _decide(argv, model, path, blob, state_dir, load_config(), has_engine)
+    except PilotfishError as error:
+        return Decision(False, model, str(error))
+    except Exception as error:  # the floor is plain Ollama, whatever happened
+        return Decision(False, model, f"deciding failed ({type(error).__name__}: {error})")
+
+
+def _decide(
+    argv: Sequence[str],
+    model: str,
+    path: Path,
+    blob: Blob | None,
+    state_dir: Path,
+    config: Config,
+    has_engine: Callable[[], bool],
+) -> Decision:
+    if os.environ.get("PILOTFISH", "").lower() == "off":  # the script looks too, before it starts Python
+        return Decision(False, model, "PILOTFISH=off is set")
+    if reason := _switched_off(config, blob):
+        return Decision(False, model, reason)
+    parse(argv)
+    if not has_engine():
+        return Decision(False, model, f"{ENGINE_PACKAGE} is not installed; run: pip install 'pilotfish[llama]'")
+    if reason := _damaged(path, blob, state_dir) or Attempts(state_dir, path).reason() or _changed(blob, state_dir):
+        return Decision(False, model, reason)
+    return _runner(model, config, state_dir)
+
+
+def _runner(model: str, config: Config, state_dir: Path) -> Decision:
+    """The runner, on the libraries that the config names if they fit."""
+    reason, server = "speculation is on", stock_server()
+    if config.engine.libllama != "ollama" or server is None:
+        return Decision(True, model, reason)
+    folder = Path(server).parent
+    if misfit := unfit(folder, state_dir):
+        return Decision(True, model, f"{reason}, with the bundled libllama; the one in {folder} does not fit: {misfit}")
+    return Decision(True, model, f"{reason}, with the libllama in {folder}", ollama_libraries=True)
+
+
+def _model_path(argv: Sequence[str]) -> Path:
+    """The word after --model; a path that is no file when there is none, which `parse` then refuses."""
+    for flag, value in itertools.pairwise(argv):
+        if flag in ("--model", "-m"):
+            return Path(value)
+    return Path("no model")
+
+
+def _switched_off(config: Config, blob: Blob | None) -> str:
+    """Why the config says no; where models share a weight file, one that is off is enough."""
+    where = config.path or "the config"
+    if not config.speculation.enabled and not config.models:
+        return f"speculation is switched off in {where}"
+    names = [user.name.full for user in blob.users] if blob else []
+    off = [name for name in names if not config.for_model(name).speculation.enabled]
+    if off or (not names and not config.speculation.enabled):
+        return f"speculation is switched off in {where}" + (f" for {off[0]}" if off else "")
+    return ""
+
+
+def _damaged(path: Path, blob: Blob | None, state_dir: Path) -> str:
+    """Why the file cannot be what its name says, if it was hashed in its present state."""
+    known = Remembered(state_dir).get(path, "sha256", stamp_of(path))
+    if blob is None or known in (None, blob.digest.hex):
+        return ""
+    return f"{path} was damaged: its bytes hash to {known}; remove it and pull the model again"
+
+
+def _changed(blob: Blob | None, state_dir: Path) -> str:
+    """Why the models that use the file are not what was pinned; the new pins are taken on the way."""
+    if blob is None:
+        return ""
+    pinned = PinnedManifests(state_dir)
+    mismatch = pinned.mismatch(blob.users)
+    pinned.pin(blob.users)
+    return mismatch and f"{mismatch}; it is pinned anew, and speculates from the next load on"

@@ -1,0 +1,42 @@
+"""The shim's decision as a process: `python -m pilotfish.ollama_overlay.shim <llama-server's arguments>`.
+
+The exit code tells the script (see `shim_script`) which program to become. One line on stderr says why, and so does
+an entry in the state folder, for `pilotfish status`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+from pilotfish.daemon.paths import state_dir
+from pilotfish.ollama_overlay import decision_log
+from pilotfish.ollama_overlay.decision import Decision, decide
+from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA
+
+LIMIT_SECONDS = 5  # a folder on a dead network drive: the alarm ends the process, and the script goes on with stock
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Decide, say it, and return the exit code."""
+    signal.alarm(LIMIT_SECONDS)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    decision = decide(sys.argv[1:] if argv is None else argv, state_dir())
+    _say(decision)
+    if not decision.runner:
+        return DECIDED_STOCK
+    return RUNNER_ON_OLLAMA if decision.ollama_libraries else RUNNER
+
+
+def _say(decision: Decision) -> None:
+    program = "runner" if decision.runner else "stock llama-server"
+    sys.stderr.write(f"pilotfish: {program} for {decision.model}: {decision.reason}\n")
+    with contextlib.suppress(OSError):  # the line above was said, and a full disk must not cost a load
+        decision_log.record(state_dir(), decision.model, "runner" if decision.runner else "stock", decision.reason)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

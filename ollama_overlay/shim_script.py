@@ -1,0 +1,112 @@
+"""The file that Ollama launches as `llama-server`.
+
+It is a script for `/bin/sh`, because it has to work when pilotfish's Python environment is damaged or gone: then, and
+whenever anything else is in doubt, it becomes the stock llama-server, with the arguments and the environment it got.
+Ollama ends a model by killing the process it started, so whatever is to run takes that process over (`exec`); only
+the decision, which takes a fraction of a second, is a child.
+
+Ollama puts its own libraries on the library path. libllama of llama-cpp-python finds its parts by a RUNPATH, which
+that path overrides, and would be loaded together with ggml of another build. So pilotfish's processes get the path
+without Ollama's folders, and keep the original value for the case that the stock server has to take over later.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+LIBRARY_PATH = "DYLD_LIBRARY_PATH" if sys.platform == "darwin" else "LD_LIBRARY_PATH"
+STOCK = "PILOTFISH_STOCK"  # in the environment of the runner: the stock server's path
+SAVED = "PILOTFISH_STOCK_"  # and, with a variable's name behind it, the value that it had
+LIBRARY_FOLDER = "LLAMA_CPP_LIB_PATH"  # where llama-cpp-python takes libllama from, instead of its own folder
+RUNNER, RUNNER_ON_OLLAMA, DECIDED_STOCK = 0, 10, 11  # the decision's exit codes; any other one means stock too
+
+_SCRIPT = """\
+#!/bin/sh
+# Made by `pilotfish overlay install`; changes are lost at the next one.
+# Ollama launches this as llama-server. It becomes pilotfish's runner, or else the stock llama-server.
+
+stock=@STOCK@
+library=@LIBRARY@
+python=@PYTHON@
+here=${0%/*}
+
+become_stock() {
+  printf '%s\\n' "pilotfish: stock llama-server: $1" >&2
+  shift
+  exec "$stock" "$@"
+}
+
+# Remembers the value of the variable $1, if it is set, and takes Ollama's folders out of it.
+without_ollama() {
+  eval "set -- \\"\\$1\\" \\"\\${$1+set}\\" \\"\\${$1-}\\""
+  [ "$2" = set ] || return 0
+  export "PILOTFISH_STOCK_$1=$3"
+  kept=
+  set -f
+  IFS=:
+  for folder in $3; do
+    case $folder in
+      "$here" | "$here"/* | "$library" | "$library"/*) ;;
+      *) kept=$kept${kept:+:}$folder ;;
+    esac
+  done
+  unset IFS
+  set +f
+  if [ -n "$kept" ]; then export "$1=$kept"; else unset "$1"; fi
+}
+
+own_libraries() {
+  export PILOTFISH_STOCK="$stock"
+  without_ollama @LIBRARY_PATH@
+  without_ollama GGML_BACKEND_PATH
+}
+
+ollama_libraries() {
+  export PILOTFISH_STOCK="$stock" LLAMA_CPP_LIB_PATH="$library"
+}
+@RESTORE@
+case ${PILOTFISH-} in
+  [oO][fF][fF] | 0 | no | false) exec "$stock" "$@" ;;
+esac
+
+# Without a model Ollama only looks for devices.
+loads_model=
+for word in "$@"; do
+  case $word in --model | -m) loads_model=yes ;; esac
+done
+[ -n "$loads_model" ] || exec "$stock" "$@"
+[ -x "$python" ] || become_stock "$python is not there; run: pilotfish overlay install" "$@"
+
+(own_libraries && exec "$python" -P -m pilotfish.ollama_overlay.shim "$@")
+decision=$?
+case $decision in
+  @RUNNER@) own_libraries ;;
+  @RUNNER_ON_OLLAMA@) ollama_libraries ;;
+  @DECIDED_STOCK@) exec "$stock" "$@" ;;
+  *) become_stock "deciding ended with code $decision" "$@" ;;
+esac
+exec "$python" -P -m pilotfish.ollama_overlay.start "$@"
+"""
+
+# macOS takes DYLD_* out of the environment of programs of its own, /bin/sh among them.
+_RESTORE_DYLD = """
+[ -n "${DYLD_LIBRARY_PATH+set}" ] || export DYLD_LIBRARY_PATH="$library"
+"""
+
+
+def shim_script(stock: Path, python: Path, platform: str = sys.platform) -> str:
+    """The script's text. `stock` is the original llama-server, beside its libraries; `python` runs pilotfish."""
+    values = {
+        "@STOCK@": shlex.quote(str(stock)),
+        "@LIBRARY@": shlex.quote(str(stock.parent)),
+        "@PYTHON@": shlex.quote(str(python)),
+        "@LIBRARY_PATH@": LIBRARY_PATH,
+        "@RESTORE@": _RESTORE_DYLD if platform == "darwin" else "",
+        "@RUNNER@": str(RUNNER),
+        "@RUNNER_ON_OLLAMA@": str(RUNNER_ON_OLLAMA),
+        "@DECIDED_STOCK@": str(DECIDED_STOCK),
+    }
+    return re.sub("@[A-Z_]+@", lambda mark: values[mark[0]], _SCRIPT)

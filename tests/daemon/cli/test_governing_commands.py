@@ -1,0 +1,158 @@
+"""`pilotfish status`, `on`, `off` and `daemon` as a person uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from click.testing import CliRunner
+
+from pilotfish.daemon.cli import cli
+from pilotfish.daemon.cli.serve import _serve
+from pilotfish.daemon.control.client import ask_status
+from pilotfish.daemon.control.governing import governing
+from pilotfish.daemon.front.settings import FrontSettings
+from pilotfish.hooks.errors import UsageError
+from pilotfish.manifests.store import Store
+from tests.daemon.control.conftest import config, home, running, save, socket, status_once, tiny, until
+
+__all__ = ["config", "home", "socket", "tiny"]
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+def status() -> dict:
+    return json.loads(CliRunner().invoke(cli, ["status", "--json"], catch_exceptions=False).stdout)
+
+
+@contextmanager
+def in_background(socket, **runner) -> Iterator[None]:
+    """A daemon, and a fake runner that has its plan and has reported, on a thread of their own."""
+    ready, done = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        async with governing() as daemon, running(socket) as fake:
+            fake.did(**runner)
+            await until(lambda: daemon.governor.totals())
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(work()))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+class TestWithoutADaemon:
+    def test_status_says_so_and_shows_what_is_known(self, home, config, tiny):
+        Store(home / "models").add_gguf("tiny:1m", tiny)
+        save(config, '[models."tiny:1m"]\nenabled = false\n')
+        text = run("status")
+        assert "daemon does not run" in text
+        assert str(config) in text
+        assert "tiny:1m off suffix" in text
+
+    def test_the_json_has_every_key(self, socket):
+        found = status()
+        assert found["daemon"] == {"running": False, "socket": str(socket)}
+        assert list(found) == ["daemon", "config", "plugins", "runners", "models", "decisions"]
+
+    def test_a_broken_config_is_shown_with_the_reason(self, config):
+        save(config, "[speculation]\nenabled = 1\n")
+        assert "expected true or false" in status()["config"]["error"]
+        assert "not in force" in run("status")
+
+    def test_the_shims_decisions_are_shown(self, home):
+        (home / "state").mkdir()
+        lines = [
+            {"time": 1.0, "model": "tiny:1m", "decision": "runner", "reason": ""},
+            {"time": 2.0, "model": "a:latest, b:latest", "decision": "stock", "reason": "a projector [mmproj]"},
+        ]
+        text = "\n".join(map(json.dumps, lines)) + '\nnot json\n[]\n{"time": "x"}\n{"half'
+        (home / "state" / "decisions.jsonl").write_text(text)
+        assert status()["decisions"] == lines
+        assert "a projector [mmproj]" in run("status")
+
+    def test_off_and_on_say_what_they_changed_and_where(self, config):
+        said = run("off")
+        assert "off: speculation.enabled = false" in said
+        assert "No daemon runs" in said
+        assert str(config) in said.replace(" ", "")
+        assert status()["config"]["in_force"]["speculation"]["enabled"] is False
+        assert "already off" in run("off")
+        assert 'models."tiny:1m".enabled = true' in run("on", "tiny:1m")
+        assert "not for tiny:1m" in run("off")
+
+
+class TestWithADaemon:
+    def test_status_shows_it_and_its_runners(self, socket):
+        with in_background(socket, requests=4, drafted=10, accepted=5):
+            found = status()
+            assert found["daemon"]["running"]
+            [runner] = found["runners"]
+            assert runner["state"] == "active"
+            assert found["models"][0]["totals"]["requests"] == 4
+            text = run("status")
+            assert "daemon runs, pid" in text
+            assert "50%" in text
+
+    def test_what_is_in_force_is_what_the_daemon_says(self, config, socket):
+        save(config, "[speculation]\nmax_width = 3\n")
+        with in_background(socket):
+            save(config, "[")
+            found = status()
+            assert found["config"]["in_force"]["speculation"]["max_width"] == 3
+
+    def test_off_says_when_it_takes_effect(self, socket):
+        with in_background(socket):
+            assert "to the next request" in run("off")
+
+    def test_a_second_daemon_names_the_first(self, socket):
+        with in_background(socket), pytest.raises(UsageError, match=r"already runs at .* \(pid \d+\); stop it first"):
+            CliRunner().invoke(cli, ["daemon"], catch_exceptions=False)
+
+
+class TestServe:
+    @contextmanager
+    def serving(self, home) -> Iterator[asyncio.Task[None]]:
+        task = asyncio.create_task(_serve(Store(home / "models"), FrontSettings(port=0)))
+        yield task
+        assert not task.done()
+        task.cancel()
+
+    async def test_it_contains_the_daemon(self, home, socket):
+        with self.serving(home) as task:
+            await status_once(socket, lambda status: status["daemon"]["pid"] == os.getpid())
+        await asyncio.gather(task, return_exceptions=True)
+        assert await ask_status(socket) is None
+
+    async def test_it_leaves_a_daemon_that_runs_in_charge(self, home, socket, caplog):
+        caplog.set_level(logging.INFO, "pilotfish")
+        async with governing() as daemon:
+            with self.serving(home) as task:
+                await until(lambda: "listening on" in caplog.text)
+            await asyncio.gather(task, return_exceptions=True)
+            assert daemon is not None
+            assert await ask_status(socket)
+        assert "another daemon governs already" in caplog.text
+
+    async def test_without_a_socket_it_serves_all_the_same(self, home, monkeypatch, caplog):
+        caplog.set_level(logging.INFO, "pilotfish")
+        monkeypatch.setenv("PILOTFISH_SOCKET", "/" + "x" * 200)
+        with self.serving(home) as task:
+            await until(lambda: "listening on" in caplog.text)
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,122 @@
+"""A real `ollama serve` as a process, with a home, a model store and a port of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ollama
+
+from tests.ollama_overlay.processes import free_port
+
+START_SECONDS = 60
+CONTEXT = 2048
+MODEL = "smol"  # Ollama renders its prompts
+BARE = "bare"  # no template: llama-server renders them
+GREEDY = {"temperature": 0, "num_predict": 48}
+SEEDED = {"temperature": 0.8, "seed": 42, "repeat_penalty": 1.1, "num_predict": 48}
+
+# Both servers of a comparison get the same cache types: only then do stock and lane compute with the same kernels.
+SAME_KERNELS = {"OLLAMA_FLASH_ATTENTION": "1", "OLLAMA_KV_CACHE_TYPE": "q8_0"}
+
+
+class OllamaServer:
+    """A running server. `client` is the official Python client, `http` a plain one."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], port: int, log: Path, state: Path, environment: dict[str, str]
+    ) -> None:
+        self.process, self.log, self.state = process, log, state
+        self.config = state.parent / "pilotfish.toml"
+        self.environment = environment
+        self.url = f"http://127.0.0.1:{port}"
+        self.client = ollama.Client(host=self.url, timeout=240)
+        self.http = httpx.Client(base_url=self.url, timeout=240)
+
+    def wait_until_it_answers(self) -> None:
+        def answers() -> bool:
+            assert self.process.poll() is None, f"ollama ended: {self.log.read_text()[-2000:]}"
+            try:
+                return self.http.get("/api/version").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        wait_for(answers, START_SECONDS, "ollama serve does not answer")
+
+    def unload(self) -> None:
+        """End every model's process and wait until Ollama has noticed."""
+        for running in self.client.ps().models:
+            self.client.generate(running.model or "", keep_alive=0)
+        wait_for(lambda: not self.client.ps().models, 20, "a model is still loaded")
+
+    def launched(self) -> list[str]:
+        """Every command that loaded a model, oldest first."""
+        return re.findall(r'msg="starting llama-server" cmd="([^"]*)"', self.log.read_text(errors="replace"))
+
+    def runner(self) -> httpx.Client:
+        """A client of the process that serves the model loaded last, ours or stock."""
+        found = re.search(r"--port (\d+)", self.launched()[-1])
+        assert found is not None
+        return httpx.Client(base_url=f"http://127.0.0.1:{found[1]}", timeout=60)
+
+    def drafted(self) -> int:
+        """Tokens that the runner loaded last drafted so far."""
+        lines = self.runner().get("/metrics").text.splitlines()
+        (total,) = (line for line in lines if line.startswith("pilotfish_drafted_tokens_total "))
+        return int(float(total.split()[-1]))
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """What the shim wrote down, oldest first."""
+        path = self.state / "decisions.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
+    """Poll until `condition()`; fails with `otherwise`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
+
+
+@contextmanager
+def serving(binary: Path, folder: Path, models: Path, env: Mapping[str, str] | None = None) -> Iterator[OllamaServer]:
+    """`binary serve`, ended afterwards with every process it started."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    state = folder / "state"
+    config = folder / "pilotfish.toml"
+    config.touch()
+    own = {
+        "HOME": str(folder),
+        "OLLAMA_MODELS": str(models),
+        "OLLAMA_HOST": f"127.0.0.1:{port}",
+        "OLLAMA_NOPRUNE": "1",
+        "PILOTFISH_STATE": str(state),
+        "PILOTFISH_CONFIG": str(config),
+        "PILOTFISH_SOCKET": str(folder / "socket"),
+    }
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OLLAMA_", "PILOTFISH"))}
+    environment = {**inherited, **own, **(env or {})}
+    with (folder / "log").open("wb") as output:
+        process = subprocess.Popen([binary, "serve"], stdout=output, stderr=subprocess.STDOUT, env=environment)
+    server = OllamaServer(process, port, folder / "log", state, environment)
+    try:
+        server.wait_until_it_answers()
+        yield server
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        server.http.close()

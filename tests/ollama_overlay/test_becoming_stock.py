@@ -1,0 +1,136 @@
+"""What the shim started becomes the stock server, on the same port, when its model cannot be loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pilotfish.ollama_overlay import start
+from pilotfish.ollama_overlay.attempts import unfinished
+from pilotfish.ollama_overlay.stock import become_stock, stock_environment
+from tests.ollama_overlay.processes import free_port
+
+# A stock server that reports what it is given, takes its port and ends.
+STOCK = f"""#!{sys.executable}
+import json, os, socket, sys
+port = int(sys.argv[sys.argv.index("--port") + 1])
+listener = socket.create_server(("127.0.0.1", port))
+print(json.dumps([os.getpid(), sys.argv[1:], dict(os.environ)]))
+"""
+
+
+@pytest.fixture
+def stock(tmp_path):
+    path = tmp_path / "lib" / "llama-server"
+    path.parent.mkdir()
+    path.write_text(STOCK)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def environment(stock, tmp_path):
+    """As the shim leaves it."""
+    ours = {
+        "PILOTFISH_STATE": str(tmp_path / "state"),
+        "PILOTFISH_CONFIG": "",
+        "PILOTFISH_STOCK": str(stock),
+        "PILOTFISH_STOCK_LD_LIBRARY_PATH": f"{stock.parent}:/opt/lib",
+        "LD_LIBRARY_PATH": "/opt/lib",
+    }
+    return {**os.environ, **ours}
+
+
+def run(environment, *words, module="pilotfish.ollama_overlay.start"):
+    command = [sys.executable, "-P", "-m", module, *words]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, said = process.communicate(timeout=120)
+    return process, out, said
+
+
+def launch(model, *more):
+    return ["--model", str(model), "--port", str(free_port()), "--host", "127.0.0.1", "-c", "512", *more]
+
+
+@pytest.mark.parametrize("case", ["a broken file", "a missing file", "a flag for stock"])
+def test_a_launch_that_fails_before_the_model_is_ready_goes_on_as_stock(environment, stock, tmp_path, case):
+    model = tmp_path / "model.gguf"
+    if case == "a broken file":
+        model.write_bytes(b"GGUF" + bytes(1000))
+    words = launch(model, *(("--lora", "x y") if case == "a flag for stock" else ()))
+    process, out, said = run(environment, *words)
+    pid, given, env = json.loads(out)
+
+    assert process.returncode == 0, said
+    assert pid == process.pid, "Ollama watches and kills the process it started"
+    assert given == words
+    assert env["LD_LIBRARY_PATH"] == environment["PILOTFISH_STOCK_LD_LIBRARY_PATH"]
+    assert not [name for name in env if name.startswith("PILOTFISH_STOCK")]
+    assert "pilotfish: stock llama-server: " in said
+
+
+def test_without_a_stock_server_a_failure_is_an_exit_code(environment, tmp_path):
+    del environment["PILOTFISH_STOCK"]
+    process, out, said = run(environment, *launch(tmp_path / "nothing.gguf"))
+
+    assert (process.returncode, out) == (1, "")
+    assert "nothing.gguf" in said
+
+
+def test_a_runner_that_cannot_be_imported_becomes_stock(monkeypatch):
+    became = []
+    monkeypatch.setenv("PILOTFISH_STOCK", "/stock")
+    monkeypatch.setattr(start, "become_stock", lambda reason, words: became.append((reason, list(words))) or sys.exit())
+    monkeypatch.setitem(sys.modules, "pilotfish.ollama_overlay.runner", None)
+    with pytest.raises(SystemExit):
+        start.main(["--model", "m"])
+
+    ((reason, words),) = became
+    assert words == ["--model", "m"]
+    assert "cannot be started" in reason
+
+
+def test_without_a_stock_server_a_failed_import_is_raised(monkeypatch):
+    monkeypatch.delenv("PILOTFISH_STOCK", raising=False)
+    monkeypatch.setitem(sys.modules, "pilotfish.ollama_overlay.runner", None)
+    with pytest.raises(ImportError):
+        start.main(["--model", "m"])
+
+
+def test_what_python_ignores_the_stock_server_does_not(monkeypatch):
+    before = signal.getsignal(signal.SIGPIPE)
+    monkeypatch.setenv("PILOTFISH_STOCK", "/stock")
+    monkeypatch.setattr(os, "execve", lambda *words: None)
+    try:
+        become_stock("a test", [])
+        assert signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
+def test_variables_come_back_as_they_were():
+    changed = {"A": "1", "PILOTFISH_STOCK": "/s", "PILOTFISH_STOCK_B": "old", "B": "new", "PILOTFISH_STOCK_C": ""}
+    assert stock_environment(changed) == {"A": "1", "B": "old", "C": ""}
+
+    on_ollamas = {"PILOTFISH_STOCK": "/lib/llama-server", "LLAMA_CPP_LIB_PATH": "/lib"}
+    assert stock_environment(on_ollamas) == {}
+    assert stock_environment({**on_ollamas, "LLAMA_CPP_LIB_PATH": "/mine"}) == {"LLAMA_CPP_LIB_PATH": "/mine"}
+
+
+def test_only_a_load_that_never_ended_leaves_a_mark(tmp_path):
+    marks = []
+
+    def load():
+        with unfinished(tmp_path, tmp_path / "model.gguf"):
+            marks.extend((tmp_path / "loading").iterdir())
+            raise ValueError("noticed")
+
+    with pytest.raises(ValueError, match="noticed"):
+        load()
+    assert len(marks) == 1
+    assert list((tmp_path / "loading").iterdir()) == []

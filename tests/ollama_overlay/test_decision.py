@@ -1,0 +1,272 @@
+"""Runner or stock: one launch, one reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pilotfish.daemon import config as configuration
+from pilotfish.hooks.errors import ConfigError
+from pilotfish.manifests.fingerprints import file_digest
+from pilotfish.manifests.store import Store
+from pilotfish.ollama_overlay import decision_log
+from pilotfish.ollama_overlay.attempts import Attempts
+from pilotfish.ollama_overlay.decision import decide
+from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA
+from tests.manifests.builders import tiny_gguf
+
+
+@pytest.fixture
+def store(tmp_path):
+    weights = tmp_path / "weights.gguf"
+    tiny_gguf(weights)
+    store = Store(tmp_path / "models")
+    store.add_gguf("tiny:1b", weights)
+    return store
+
+
+@pytest.fixture
+def blob(store):
+    return store.blob(store.manifest("tiny:1b").weights[0])
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+def launch(blob, *more):
+    """What Ollama says, and some flags."""
+    return ["--model", str(blob), "--port", "1", "--host", "127.0.0.1", "--no-webui", "--offline", "-c", "4096",
+            "-np", "1", "--log-verbosity", "4", "--no-log-prefix", "--no-log-timestamps", *more]  # fmt: skip
+
+
+@pytest.fixture
+def deciding(blob, state):
+    def decided(*more, config="", has_engine=True, argv=None):
+        parsed = configuration.parse(configuration.tomli.loads(config))
+        return decide(argv or launch(blob, *more), state, lambda: parsed, lambda: has_engine)
+
+    return decided
+
+
+def test_a_plain_launch_is_for_the_runner(deciding):
+    decision = deciding("--no-jinja", "--chat-template", "chatml", "--flash-attn", "auto", "-b", "512", "-ub", "512")
+    assert decision.runner
+    assert decision.model == "tiny:1b"
+    assert not decision.ollama_libraries
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--mmproj", "/p"), "--mmproj"),
+        (("--lora", "/a"), "--lora"),
+        (("--embedding",), "--embedding"),
+        (("--spec-type", "draft-mtp", "--spec-draft-n-max", "4"), "--spec-type"),
+        (("--brand-new-flag",), "--brand-new-flag"),
+        (("-c", "many"), "-c"),
+    ],
+)
+def test_what_the_runner_does_not_do_goes_to_stock(deciding, flags, reason):
+    decision = deciding(*flags)
+    assert not decision.runner
+    assert decision.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("config", "runner"),
+    [
+        ("[speculation]\nenabled = false", False),
+        ('[models."tiny:1b"]\nenabled = false', False),
+        ('[models."TINY:1B"]\nenabled = false', False),
+        ('[models."other"]\nenabled = false', True),
+        ('[speculation]\nenabled = false\n[models."tiny:1b"]\nenabled = true', True),
+    ],
+    ids=["all off", "this one off", "in other letters", "another off", "all off but this one"],
+)
+def test_the_config_switches_models_off(deciding, config, runner):
+    decision = deciding(config=config)
+    assert decision.runner is runner
+    assert runner or "switched off" in decision.reason
+
+
+def test_of_models_that_share_a_weight_file_one_that_is_off_is_enough(deciding, store, tmp_path):
+    store.add_gguf("other:1b", tmp_path / "weights.gguf")
+    decision = deciding(config='[models."other:1b"]\nenabled = false')
+    assert not decision.runner
+    assert decision.model == "other:1b, tiny:1b"
+    assert "other:1b" in decision.reason
+
+
+def test_without_an_engine_there_is_no_runner(deciding):
+    assert "pip install" in deciding(has_engine=False).reason
+
+
+def test_a_bad_config_is_a_reason(blob, state):
+    def load():
+        raise ConfigError("pilotfish.toml: speculation.enabled: expected true or false")
+
+    decision = decide(launch(blob), state, load, lambda: True)
+    assert not decision.runner
+    assert "speculation.enabled" in decision.reason
+
+
+def test_anything_that_raises_is_a_reason(blob, state):
+    decision = decide(launch(blob), state, lambda: 1 / 0, lambda: True)
+    assert not decision.runner
+    assert "ZeroDivisionError" in decision.reason
+
+
+def test_a_missing_file_is_a_reason(tmp_path, deciding):
+    decision = deciding(argv=launch(tmp_path / "nothing.gguf"))
+    assert not decision.runner
+    assert "nothing.gguf" in decision.reason
+
+
+def test_a_blob_known_to_be_damaged_goes_to_stock(deciding, blob, state):
+    data = blob.read_bytes()
+    blob.unlink()
+    blob.write_bytes(bytes(len(data)))
+    os.utime(blob, (1, 1))
+    assert deciding().runner, "nobody has looked yet; the runner does while it loads"
+    entry = {"stamp": list(stamp(blob)), "facts": {"sha256": "0" * 64}}
+    (state / "fingerprints.json").write_text(json.dumps({"format": 1, "files": {str(blob.resolve()): entry}}))
+
+    decision = deciding()
+    assert not decision.runner
+    assert str(blob) in decision.reason
+    assert "pull" in decision.reason
+
+
+def stamp(path):
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def test_a_blob_that_was_hashed_and_is_sound_speculates(deciding, blob, state):
+    os.utime(blob, (1, 1))
+    file_digest(blob, state)
+    assert deciding().runner
+
+
+def test_a_tag_that_was_pulled_again_decodes_plainly_once(deciding, store, tmp_path):
+    """Case 24: another manifest than the pinned one means plain decoding and a line, and the new pin is taken."""
+    assert deciding().runner
+    assert deciding().runner
+    store.add_gguf("tiny:1b", tmp_path / "weights.gguf", system="Be brief.")
+
+    decision = deciding()
+    assert not decision.runner
+    assert "pulled or created again" in decision.reason
+    assert deciding().runner
+
+
+def test_a_model_added_to_a_known_file_is_no_mismatch(deciding, store, tmp_path):
+    assert deciding().runner
+    store.add_gguf("another:1b", tmp_path / "weights.gguf", system="Be brief.")
+    assert deciding().runner
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', "{" * 100_000])
+def test_damaged_pins_count_as_none(deciding, state, text):
+    state.mkdir()
+    (state / "pins.json").write_text(text)
+    assert deciding().runner
+
+
+def test_after_two_loads_that_never_ended_it_is_stock_for_a_day(deciding, blob, state):
+    attempts = Attempts(state, blob)
+    attempts.begin()
+    assert deciding().runner, "Ollama may have ended it because its client went away"
+    attempts.begin()
+    decision = deciding()
+    assert not decision.runner
+    (mark,) = (state / "loading").iterdir()
+    assert str(mark) in decision.reason
+
+    os.utime(mark, (1, 1))
+    assert deciding().runner
+    attempts.begin()
+    attempts.end()
+    assert deciding().runner
+    assert list((state / "loading").iterdir()) == []
+
+
+def test_a_file_outside_a_store_is_called_by_its_name(deciding, tmp_path):
+    decision = deciding(argv=launch(tmp_path / "weights.gguf"))
+    assert decision.runner
+    assert decision.model == "weights.gguf"
+    assert not deciding(argv=launch(tmp_path / "weights.gguf"), config="[speculation]\nenabled = false").runner
+
+
+def test_a_broken_manifest_beside_it_does_not_matter(deciding, store):
+    for name, data in (("empty", b""), ("half", b'{"layers": [')):
+        path = store.manifests / "registry.ollama.ai" / "library" / name / "latest"
+        path.parent.mkdir()
+        path.write_bytes(data)
+    assert deciding().model == "tiny:1b"
+
+
+class TestProcess:
+    """The decision as the script runs it."""
+
+    @pytest.fixture
+    def run(self, blob, state, tmp_path):
+        def process(*more, config=""):
+            path = tmp_path / "pilotfish.toml"
+            path.write_text(config or "# nothing\n")
+            env = {**os.environ, "PILOTFISH_STATE": str(state), "PILOTFISH_CONFIG": str(path)}
+            command = [sys.executable, "-P", "-m", "pilotfish.ollama_overlay.shim", *launch(blob, *more)]
+            return subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+        return process
+
+    def test_the_exit_code_says_what_to_become(self, run):
+        assert run().returncode == RUNNER
+        assert run("--lora", "x").returncode == DECIDED_STOCK
+        assert run(config='[engine]\nlibllama = "ollama"\n').returncode in (RUNNER, RUNNER_ON_OLLAMA)
+
+    def test_one_line_says_why_and_so_does_the_state_folder(self, run, state):
+        done = run("--lora", "x")
+        (entry,) = decision_log.read(state)
+
+        assert len(done.stderr.splitlines()) == 1
+        assert entry.reason in done.stderr
+        assert (entry.model, entry.decision) == ("tiny:1b", "stock")
+
+    def test_a_state_folder_that_cannot_be_written_costs_nothing(self, run, state):
+        state.write_text("a file")
+        assert run().returncode in (RUNNER, DECIDED_STOCK)
+
+    def test_nothing_slow_is_imported(self, blob, state):
+        text = "import sys; from pilotfish.ollama_overlay import shim; print(*sorted(sys.modules))"
+        done = subprocess.run([sys.executable, "-P", "-c", text], capture_output=True, text=True, check=True)
+        loaded = {name.partition(".")[0] for name in done.stdout.split()}
+        assert "pilotfish" in loaded
+        assert not loaded & {"numpy", "gguf", "aiohttp", "llama_cpp", "rich", "jinja2", "watchdog", "asyncio"}
+
+
+class TestLog:
+    def test_it_stays_small_and_keeps_the_newest(self, tmp_path):
+        for i in range(400):
+            decision_log.record(tmp_path, f"model-{i}", "stock", "x" * 400)
+
+        entries = decision_log.read(tmp_path)
+        assert entries[-1].model == "model-399"
+        assert len(entries) >= decision_log.KEPT
+        assert (tmp_path / decision_log.FILE_NAME).stat().st_size <= decision_log.MAX_BYTES + 1000
+
+    def test_damaged_lines_are_left_out(self, tmp_path):
+        decision_log.record(tmp_path, "a", "stock", "b")
+        with (tmp_path / decision_log.FILE_NAME).open("a") as file:
+            file.write('{"time": \n[]\n{"time": "x", "model": 1}\n')
+        decision_log.record(tmp_path, "c", "runner", "line\nbreak")
+        assert [entry.model for entry in decision_log.read(tmp_path)] == ["a", "c"]
+
+    def test_no_file_is_no_decision(self, tmp_path):
+        assert decision_log.read(tmp_path / "nothing") == []

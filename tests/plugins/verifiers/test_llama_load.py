@@ -1,0 +1,233 @@
+"""Loading: the lane that the check finds, files that cannot be trusted, and memory that comes back."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from pilotfish.hooks.errors import BrokenModel, ConfigError, EngineError, ProtocolViolation
+from pilotfish.hooks.protocols import Verifier
+from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.plugins.verifiers.llama import LlamaVerifier, pilotfish_register_verifiers
+from tests.conformance.verifier import GREEDY, SEEDED, ready
+from tests.plugins.verifiers.tiny_gguf import write_mamba
+
+if TYPE_CHECKING:
+    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+
+ALL_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+
+PinOf = Callable[[Path], TargetPin]
+
+
+def test_it_registers_under_its_name() -> None:
+    registered = {}
+    pilotfish_register_verifiers(register=registered.__setitem__, config={})
+    assert isinstance(registered["llama"]({}), Verifier)
+    with pytest.raises(ConfigError, match=r"verifiers\.llama\.log"):
+        registered["llama"]({"log": "nowhere"})
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("quantization", "widths"), [("Q4_1", ALL_WIDTHS), ("Q8_0", ALL_WIDTHS)])
+def test_uniform_weights_get_every_width(
+    engine_of: Callable[[str], LlamaEngine], quantization: str, widths: tuple[int, ...]
+) -> None:
+    engine = engine_of(quantization)
+    assert engine.lane.widths == widths
+    assert (engine.lane.cache_type_k, engine.lane.cache_type_v) == ("bf16", "f16")
+    assert (engine.lane.parity, engine.exact_cache, engine.can_rollback) == ("lane", True, True)
+
+
+@pytest.mark.model
+def test_other_weights_get_at_most_three(engine_of: Callable[[str], LlamaEngine]) -> None:
+    lane = engine_of("Q4_K_M").lane
+    assert set(lane.widths) <= {1, 2, 3}
+    assert lane.widths[0] == 1
+
+
+@pytest.mark.model
+def test_stock_cache_types_are_found_out(smollm2_path: Path, pin_of: PinOf) -> None:
+    """The negative control: with equal cache types, blocks differ from single steps past 256 tokens."""
+    options = EngineOptions(n_ctx=512, cache_type_k="f16", cache_type_v="f16", threads=2)
+    engine = LlamaVerifier().load(pin_of(smollm2_path), None, options)
+    try:
+        assert engine.lane.widths == (1,)
+        assert "270 tokens" in engine.lane.reason
+        assert (engine.lane.cache_type_k, engine.lane.cache_type_v) == ("f16", "f16")
+    finally:
+        engine.close()
+
+
+@pytest.mark.model
+def test_what_the_check_found_is_remembered_until_something_changes(
+    smollm2_path: Path, pin_of: PinOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pilotfish.plugins.verifiers import _llama_engine as module
+
+    checks = []
+
+    def counted(*args: object, **options: object) -> module.LaneCheck:
+        checks.append(args)
+        return module.LaneCheck((1, 2), False, "pretended")
+
+    monkeypatch.setattr(module, "check", counted)
+    pin, options = pin_of(smollm2_path), EngineOptions(n_ctx=512, state_dir=tmp_path)
+    other_digest = replace(pin, weights=(replace(pin.weights[0], digest="sha256:" + "0" * 64),))
+    for asked, setting, expected in (
+        (pin, options, 1),
+        (pin, options, 1),
+        (pin, replace(options, n_ctx=1024), 1),
+        (pin, replace(options, threads=1), 2),
+        (pin, replace(options, cache_type_k="q8_0"), 3),
+        (other_digest, options, 4),
+    ):
+        engine = LlamaVerifier().load(asked, None, setting)
+        assert engine.lane.widths == (1, 2)
+        engine.close()
+        assert len(checks) == expected
+    for damaged in ("{", "[]", json.dumps({"key": 1})):
+        (tmp_path / "llama-lanes.json").write_text(damaged)
+        LlamaVerifier().load(pin, None, options).close()
+    assert len(checks) == 7
+
+
+@pytest.mark.model
+def test_a_given_lane_is_taken_as_it_is(load_engine: Callable[..., LlamaEngine], smollm2_path: Path) -> None:
+    lane = Lane("given", (2, 4), "q8_0", "f16", parity="lane")
+    engine = load_engine(smollm2_path, lane, n_ctx=256)
+    try:
+        assert engine.lane == lane
+        with ready(engine, [5, 6, 7]) as session:
+            rows = session.verify([])
+            assert len(rows) == 1
+            assert session.slot.context.size == 4
+            session.commit([rows.pick(0)])
+            assert session.slot.context.size == 3
+    finally:
+        engine.close()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("kind", ["zeroed", "truncated", "not there", "no tensor"])
+def test_a_file_that_cannot_be_trusted_is_named(smollm2_path: Path, pin_of: PinOf, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "blob"
+    head = smollm2_path.read_bytes()[: 4 << 20]
+    path.write_bytes(
+        {"zeroed": bytes(1 << 20), "no tensor": head.replace(b"output_norm", b"output_mron")}.get(kind, head)
+    )
+    pin = pin_of(path)
+    if kind == "not there":
+        path.unlink()
+    with pytest.raises(BrokenModel) as caught:
+        LlamaVerifier().load(pin, None, EngineOptions(n_ctx=256))
+    message = str(caught.value)
+    assert str(path) in message
+    assert "smollm2:135m" in message
+    assert "libllama gave no reason" not in message
+
+
+@pytest.mark.model
+def test_an_unknown_cache_type_is_refused_by_name(smollm2_path: Path, pin_of: PinOf) -> None:
+    with pytest.raises(EngineError, match="q9_9"):
+        LlamaVerifier().load(pin_of(smollm2_path), None, EngineOptions(n_ctx=256, cache_type_k="q9_9"))
+
+
+@pytest.fixture
+def recurrent(pin_of: PinOf, tmp_path: Path) -> Iterator[LlamaEngine]:
+    pin = pin_of(write_mamba(tmp_path / "mamba.gguf"))
+    engine = LlamaVerifier().load(pin, None, EngineOptions(n_ctx=256, batch_size=16))
+    yield engine
+    engine.close()
+
+
+@pytest.mark.model
+def test_a_memory_that_cannot_cut_its_tail_decodes_plainly_and_says_why(recurrent: LlamaEngine) -> None:
+    assert not recurrent.can_rollback
+    assert recurrent.lane.widths == (1,)
+    assert "cannot cut" in recurrent.lane.reason
+    prompt = recurrent.tokenizer.encode("hello hello hello")
+    answers = []
+    for rollbacks in (0, 0, 1):
+        with ready(recurrent, prompt, SEEDED) as session:
+            for _ in range(6):
+                for _ in range(rollbacks):
+                    session.verify([]).pick(0)
+                    session.rollback()
+                session.commit([session.verify([]).pick(0)])
+            with pytest.raises(ProtocolViolation):
+                session.verify([5])
+            answers.append(list(session.history.tokens))
+    assert answers[0] == answers[1]
+    assert len(answers[2]) == len(answers[0])  # fed again after each rollback, in other blocks
+
+
+@pytest.mark.model
+def test_sessions_leave_no_memory_behind(engine: LlamaEngine) -> None:
+    def resident() -> int:
+        gc.collect()
+        return psutil.Process().memory_info().rss
+
+    def use() -> None:
+        sampling = replace(SEEDED, grammar='root ::= ("a" | "b" | [c-z])+', n_probs=3)
+        with ready(engine, [5, 6, 7], sampling) as session:
+            rows = session.verify([8])
+            rows.logprobs(0, rows.pick(0), 3)
+
+    for _ in range(10):
+        use()
+    before = resident()
+    for _ in range(60):
+        use()
+    assert resident() - before < 8 << 20  # one leaked row of candidates or a grammar each would be 35 MB
+
+
+@pytest.mark.model
+def test_engines_leave_no_memory_behind(load_engine: Callable[..., LlamaEngine], smollm2_path: Path) -> None:
+    lane = Lane("given", (1,), "f16", "f16")
+
+    def load_and_close() -> int:
+        loaded = load_engine(smollm2_path, lane, n_ctx=1024)
+        with ready(loaded, [5, 6]) as session:
+            session.verify([])
+        loaded.close()
+        loaded.close()
+        gc.collect()
+        return psutil.Process().memory_info().rss
+
+    first = max(load_and_close() for _ in range(3))
+    last = [load_and_close() for _ in range(5)][-1]
+    assert last - first < 40 << 20  # the allocator keeps some; five leaked vocabularies alone would be 100 MB
+
+
+@pytest.mark.model
+def test_libllamas_log_goes_where_it_is_sent(
+    smollm2_path: Path,
+    pin_of: PinOf,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pin, lane, options = pin_of(smollm2_path), Lane("given"), EngineOptions(n_ctx=256)
+    LlamaVerifier({"log": "stderr"}).load(pin, lane, options).close()
+    assert "CPU_Mapped model buffer size =" in capfd.readouterr().err
+    with caplog.at_level(logging.DEBUG, "pilotfish.llama"):
+        LlamaVerifier({"log": "logger"}).load(pin, lane, options).close()
+    assert "model buffer size" in caplog.text
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.model
+def test_closing_an_engine_closes_its_session(load_engine: Callable[..., LlamaEngine], smollm2_path: Path) -> None:
+    engine = load_engine(smollm2_path, Lane("given"), n_ctx=256)
+    session = engine.open([5, 6], GREEDY)
+    engine.close()
+    with pytest.raises(ProtocolViolation, match="closed"):
+        session.verify([])

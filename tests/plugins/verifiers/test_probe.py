@@ -1,0 +1,96 @@
+"""The raw probe of the llama verifier, and a certification of the real model through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pilotfish.daemon.certificates import Certificate, identity_of
+from pilotfish.daemon.certifier import Certifier, Task
+from pilotfish.daemon.certify.bench import Bench, Deadline, Material
+from pilotfish.daemon.certify.candidates import ALL_WIDTHS
+from pilotfish.daemon.lanes import Site, classes
+from pilotfish.hooks.errors import BrokenModel
+from pilotfish.hooks.protocols import CertifiableVerifier, Probe
+from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
+
+pytestmark = pytest.mark.model
+
+EXACT = Lane("exact", ALL_WIDTHS, "bf16", "f16", True)
+STOCK = Lane("stock", ALL_WIDTHS, "f16", "f16", True)
+
+OpenProbe = Callable[..., Probe]
+
+
+@pytest.fixture
+def probe_of(smollm2_path: Path, pin_of: Callable[[Path], TargetPin]) -> Iterator[OpenProbe]:
+    opened: list[Probe] = []
+
+    def open_probe(lane: Lane, path: Path = smollm2_path, n_ctx: int = 384) -> Probe:
+        opened.append(LlamaVerifier().probe(pin_of(path), lane, EngineOptions(n_ctx=n_ctx)))
+        return opened[-1]
+
+    yield open_probe
+    for probe in opened:
+        probe.close()
+
+
+def test_the_verifier_can_be_certified_and_knows_its_build_without_loading(probe_of: OpenProbe) -> None:
+    verifier = LlamaVerifier()
+    assert isinstance(verifier, CertifiableVerifier)
+    assert verifier.fingerprint(None) == probe_of(EXACT).engine.fingerprint
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, probe_of: OpenProbe) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"GGUF")
+    with pytest.raises(BrokenModel, match=r"broken\.gguf"):
+        probe_of(EXACT, path)
+
+
+def test_digests_tell_equal_rows_from_others_and_cuts_take_back(probe_of: OpenProbe) -> None:
+    probe = probe_of(EXACT)
+    ids = probe.encode("The quick brown fox jumps over the lazy dog")
+    probe.feed(ids[:4])
+    first = probe.rows(ids[4:7], 3)
+    assert len(set(first)) == 3
+    assert probe.cut(4)
+    assert probe.rows(ids[4:7], 3) == first
+    assert probe.cut(4)
+    assert probe.rows(ids[4:6], 4)[:2] == first[:2]  # padded
+    assert probe.cut(4)
+    assert probe.rows([ids[5], ids[4]], 2) != first[:2]
+
+
+def test_the_exact_setting_is_one_class_past_256_cells_and_stock_is_not(probe_of: OpenProbe) -> None:
+    site = Site(0, 264, 8)
+
+    def seen(lane: Lane) -> tuple[tuple[int, ...], ...]:
+        probe = probe_of(lane)
+        bench = Bench(probe, Material(probe.n_vocab, []), Deadline(200))
+        return classes({width: bench.walk(site, width) for width in (1, 2, 8)})
+
+    assert seen(EXACT) == ((1, 2, 8),)
+    assert seen(STOCK) == ((1,), (2, 8))  # the negative control: a comparison that could not fail proves nothing
+
+
+def test_a_certification_of_the_real_model_finds_one_class(
+    smollm2_path: Path, pin_of: Callable[[Path], TargetPin], probe_of: OpenProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = (1, 2, 3, 8, 16)  # every width takes a minute on two cores; the command tries them all
+    for module in ("certifier", "certify.candidates"):
+        monkeypatch.setattr(f"pilotfish.daemon.{module}.ALL_WIDTHS", few)
+    monkeypatch.setattr("pilotfish.daemon.certifier.COST_WIDTHS", few)
+    monkeypatch.setattr("pilotfish.daemon.certify.evidence.TARGET_ROWS", 48)
+    monkeypatch.setattr("pilotfish.daemon.lanes.PLAIN_TOLERANCE", 10.0)  # a busy machine's timings must not decide
+    options = EngineOptions(n_ctx=384)
+    task = Task(identity_of(pin_of(smollm2_path), "build", options), "smollm2:135m", options, ["Once upon a time."])
+    certificate: Certificate = Certifier(task, lambda setting, deadline: probe_of(setting), budget=400).run()
+    assert certificate.switches == (256,)
+    assert certificate.lane.widths == few
+    assert certificate.lane.exact_cache
+    assert certificate.lane.max_context == 384
+    assert certificate.complete
