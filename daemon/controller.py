@@ -15,8 +15,10 @@ The clock is the caller's, so that tests can run on a fake one.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pilotfish.hooks.types import Proposal
 
@@ -33,6 +35,7 @@ FIRST_PARK, LAST_PARK = 8, 256  # committed tokens to wait before trying again
 PLAIN_SAMPLES = 2  # plain steps to time before the first round
 PLAIN_REFRESH = 64  # rounds after which a plain step is timed again
 UNKNOWN_SLOPE = 0.25  # plain steps that each further token is taken to cost before any width was tried
+RECENT = 64  # rounds that are kept for `describe`
 OPTIMISM = 0.8  # of the guess for a width never tried, so that it is tried: costs have steps
 
 
@@ -60,6 +63,7 @@ class CostModel:
         self._shape: dict[tuple[int, int], float] = {}  # (width, context bucket) -> plain steps, from a certificate
         self._right: dict[tuple[str, int], tuple[float, float]] = {}  # (drafter, bucket) -> right, seen
         self.per_token = 0.0  # seconds to pick, commit and deliver one token, whatever the width
+        self.recent: deque[Round] = deque(maxlen=RECENT)  # oldest first
 
     def cost(self, width: int, position: int) -> float | None:
         """Seconds of a forward of `width` at `position`; None when nothing near was measured yet."""
@@ -103,6 +107,7 @@ class CostModel:
 
     def observe(self, round: Round) -> None:
         """Learn from a round."""
+        self.recent.append(round)
         self._observe_cost(round.width, round.position, round.verify_seconds)
         per_token = (round.seconds - round.draft_seconds - round.verify_seconds) / round.committed
         self.per_token += COST_SMOOTHING * (per_token - self.per_token)
@@ -118,6 +123,40 @@ class CostModel:
         seconds = min(seconds, STALL * known)
         weight = max(COST_SMOOTHING, 1 / (samples + 1))
         self._cost[key] = (known + weight * (seconds - known), samples + 1)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything known, JSON-ready; may be called from any thread. Times are seconds.
+
+        `context` is a range of token counts, `confidence` one of a drafter's own estimates, `plain_steps` a cost
+        relative to the plain step; `measured_here` is False for costs that a certificate brought.
+        """
+        return {
+            "per_token": self.per_token,
+            "costs": [*self._describe_costs(), *self._describe_shape()],
+            "acceptance": [
+                {"drafter": drafter, "confidence": [b / BUCKETS, (b + 1) / BUCKETS], "rate": right / seen, "seen": seen}
+                for (drafter, b), (right, seen) in sorted(self._right.items())
+                if seen
+            ],
+            "rounds": [_round_json(round) for round in list(self.recent)],
+        }
+
+    def _describe_costs(self) -> list[dict[str, Any]]:
+        known = dict(self._cost)
+        rows = []
+        for (width, bucket), (seconds, samples) in sorted(known.items(), key=lambda item: item[0][::-1]):
+            plain = known.get((self.widths[0], bucket), (0.0, 0))[0]
+            steps = seconds / plain if plain else None
+            row = {"width": width, "context": _context_range(bucket), "plain_steps": steps, "measured_here": True}
+            rows.append({**row, "seconds": seconds, "samples": samples})
+        return rows
+
+    def _describe_shape(self) -> list[dict[str, Any]]:
+        return [
+            {"width": width, "context": _context_range(bucket), "plain_steps": steps, "measured_here": False}
+            for (width, bucket), steps in sorted(self._shape.items(), key=lambda item: item[0][::-1])
+            if (width, bucket) not in self._cost
+        ]
 
 
 class Controller:
@@ -183,6 +222,36 @@ class Controller:
             self._since_plain = 0
             self._settle(-round.draft_seconds)
 
+    def describe(self) -> dict[str, Any]:
+        """The request's account and what would be chosen now, JSON-ready; may be called from any thread.
+
+        Times are seconds. `choice` says for each drafter and confidence how many of `proposed` tokens, all of that
+        confidence, would be verified at `position`.
+        """
+        last = self._costs.recent[-1] if self._costs.recent else None
+        position = last.position + last.committed if last else 0
+        return {
+            "position": position,
+            "gain": self.gain,
+            "plain_step": self._plain_step,
+            "plain_total": self._plain_total,
+            "allowed_loss": self._max_loss * self._plain_total + GRACE * self._plain_step,
+            "parked": self._parked,
+            "park_for": self._park_for,
+            "proposed": self._widths[-1] - 1 if self._widths else 0,
+            "choice": self._describe_choice(position),
+        }
+
+    def _describe_choice(self, position: int) -> list[dict[str, Any]]:
+        k = self._widths[-1] - 1 if self._widths else 0
+        drafters = sorted({drafter for drafter, _ in list(self._costs._right)})
+        return [
+            {"drafter": drafter, "confidence": confidence, "verify": self.choose(proposal, drafter, position)}
+            for drafter in drafters
+            for confidence in (0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
+            for proposal in (Proposal((0,) * k, (confidence,) * k),)
+        ]
+
     def _settle(self, won: float) -> None:
         self.gain += won
         if won > 0:
@@ -233,3 +302,12 @@ def _confidence_bucket(confidence: float) -> int:
 
 def _context_bucket(position: int) -> int:
     return max(8, position.bit_length())  # up to 255 tokens are one bucket, then one per doubling
+
+
+def _context_range(bucket: int) -> list[int]:
+    return [0 if bucket == 8 else 1 << (bucket - 1), (1 << bucket) - 1]
+
+
+def _round_json(round: Round) -> dict[str, Any]:
+    table = {name: getattr(round, name) for name in Round.__slots__ if name != "proposal"}
+    return {**table, "proposed": len(round.proposal)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pilotfish.daemon.config import PARITY, Config
 from pilotfish.daemon.controller import Controller, CostModel
@@ -52,6 +53,7 @@ class Generator:
         self._controller = controller
         self._totals = Totals()
         self._parked = ""
+        self._controlling: Controller | None = None  # of the request being answered, or else the last one
 
     @property
     def config(self) -> Config:
@@ -78,6 +80,20 @@ class Generator:
             return Standing("plain", refusal)
         return Standing("parked", self._parked) if self._parked else Standing("active")
 
+    def explain(self) -> dict[str, Any]:
+        """What the controller knows and would choose, JSON-ready; safe from any thread. `request` is None at first."""
+        lane, standing, controlling = self.engine.lane, self.standing, self._controlling
+        return {
+            "model": self.pin.name,
+            "lane": {"name": lane.name, "parity": lane.parity, "widths": list(lane.widths), "reason": lane.reason},
+            "drafters": list(self.config.drafters.order),
+            "state": standing.state,
+            "reason": standing.reason,
+            "totals": self._totals.to_json(),
+            "model_of_costs": self._costs.describe(),
+            "request": controlling.describe() if controlling else None,
+        }
+
     def reconfigure(self, config: Config, registry: Registry | None = None) -> None:
         """Use `config`, and `registry` if one is given, from the next request on.
 
@@ -94,6 +110,7 @@ class Generator:
         seats = self._open_seats(request, in_force) if self._speculates(request, in_force.config) else []
         session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in seats), len(request.prompt))
         controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
+        self._controlling = controller
         report = SessionReport()
         registry.notify_opened(session)
         try:

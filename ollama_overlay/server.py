@@ -93,6 +93,7 @@ class Server:
             "/metrics": self._metrics,
             "/models": self._models,
             "/slots": self._slots,
+            "/pilotfish/explain": self._explain,
         }
         post: dict[str, _Handler] = dict.fromkeys(_UNSUPPORTED, _unsupported)
         post |= {
@@ -136,6 +137,12 @@ class Server:
         self.metrics.processing = int(self._engine.running is not None)
         self.metrics.deferred = self._engine.waiting
         return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        explain = getattr(self._engine.generator, "explain", None)
+        if explain is None:
+            raise UnsupportedRequest("what answers here decides nothing that could be explained")
+        return json_response(explain())
 
     async def _completion(self, request: web.Request) -> web.StreamResponse:
         parsed = await self._read(request, lambda body: body)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import click
 from rich.markup import escape
 
 from pilotfish.daemon.cli.console import err, out
+from pilotfish.hooks.errors import ConfigError
 
 
 @click.command("on")
@@ -46,6 +48,7 @@ def _when() -> str:
     from pilotfish.daemon.control.address import socket_path
     from pilotfish.daemon.control.client import ask_status
 
-    if asyncio.run(ask_status(socket_path(config.load()))):
-        return "The daemon applies it to the next request of every loaded model."
+    with contextlib.suppress(ConfigError):  # a socket's path that cannot be is no daemon's
+        if asyncio.run(ask_status(socket_path(config.load()))):
+            return "The daemon applies it to the next request of every loaded model."
     return "No daemon runs: it takes effect for each model when that is loaded next."

@@ -1,7 +1,7 @@
 """What to propose when the text so far occurred before, and how sure to be of it.
 
-The matches vote, token by token, each with its length as weight; those that said something else leave, the rest vote
-on. This follows the most probable path of the suffix trie in SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975)
+The matches vote, token by token, weighted by the square of their length, earlier ones a little less; those that said
+something else leave, the rest vote on. This follows the most probable path of the suffix trie in SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975)
 without building one.
 
 The confidence of a token is conditional on the tokens before it. Given those, the match has grown by as many, so a
@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pilotfish.hooks.types import EMPTY, Proposal
 from pilotfish.plugins.drafters._suffix_calibration import AGREED, LOCAL, LONE, SPLIT, Acceptance, cell
 from pilotfish.plugins.drafters._suffix_index import Match
+
+RECENCY = 0.9  # of a match's weight is what the match before it in the text has
 
 
 @dataclass(slots=True)
@@ -95,6 +97,8 @@ def _vote(
     """
     offset, known = len(drafted), len(tokens)
     parties: dict[int, list[Match]] = {}
+    votes: dict[int, float] = {}
+    weight = 1.0
     for match in matches:
         at = match.end + offset
         if at < known:
@@ -105,8 +109,11 @@ def _vote(
             continue
         if token >= 0:  # less ends an earlier request's text
             parties.setdefault(token, []).append(match)
+            # Measured on 32 answers to copying and open prompts, in plain steps saved: weighted by the length 1.376,
+            # by its square 1.378, and with recency 1.379; by recency alone 1.350.
+            votes[token] = votes.get(token, 0.0) + weight * match.length**2
+            weight *= RECENCY
     if len(parties) < 2:
         return next(((token, voters, 1.0) for token, voters in parties.items()), None)
-    votes = {token: sum(match.length for match in voters) for token, voters in parties.items()}
     best = max(votes, key=votes.__getitem__)
     return best, parties[best], votes[best] / sum(votes.values())

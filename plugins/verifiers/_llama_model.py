@@ -18,6 +18,7 @@ CACHE_TYPES = {
     "f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3, "iq4_nl": 20, "q5_0": 6, "q5_1": 7,
 }  # fmt: skip
 
+CELL_BLOCK = 256  # cells are allotted in multiples of this
 BLOCK_ROOM = 16  # rows of logits a context has room for at least; no lane found at load is wider
 
 
@@ -94,7 +95,8 @@ def make_context(model: Any, pin: TargetPin, setting: Setting, options: EngineOp
     """A context of one sequence with room for blocks of `width` rows. Raises EngineError."""
     params = lib.llama_context_default_params()
     threads = options.threads or default_threads()
-    params.n_ctx = options.n_ctx
+    # libllama rounds the cells up to this but limits a batch to what was asked for, and aborts on a longer one
+    params.n_ctx = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
     params.n_batch = params.n_ubatch = max(options.batch_size, width)
     params.n_threads = params.n_threads_batch = threads
     params.n_seq_max = 1
