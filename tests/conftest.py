@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,17 @@ if TYPE_CHECKING:
 # cores take ten times as long as one after the other; sleeping threads compute the same bits.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-MODEL_CACHE = Path(__file__).resolve().parents[1] / ".cache" / "test-models"
+CACHE = Path(__file__).resolve().parents[1] / ".cache"
+MODEL_CACHE = CACHE / "test-models"
+
+# No test meets the configuration, the daemon or the remembered state of whoever runs it.
+os.environ.update(
+    PILOTFISH_STATE=str(CACHE / "test-state"),
+    PILOTFISH_CACHE=str(CACHE / "test-cache"),
+    PILOTFISH_SOCKET=str(Path(tempfile.gettempdir()) / f"pilotfish-tests-{os.getpid()}" / "daemon.sock"),
+    XDG_CONFIG_HOME=str(CACHE / "test-config"),
+)
+os.environ.pop("PILOTFISH_CONFIG", None)
 QUANTIZATIONS = {"Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "Q4_K_M": "LLAMA_FTYPE_MOSTLY_Q4_K_M"}
 
 
