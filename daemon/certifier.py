@@ -29,9 +29,11 @@ from pilotfish.daemon.certify.measure import (
     COST_WIDTHS,
     GLANCE_LEAST,
     cost_positions,
+    fastest,
     find_switches,
     glance,
     glance_sites,
+    noise,
     time_costs,
     time_prefill,
 )
@@ -56,7 +58,7 @@ log = logging.getLogger("pilotfish.certifier")
 
 BUDGET = 60.0  # seconds
 SURVEY_SHARE = 0.6  # of the budget; the rest is for the proof
-SWITCHES_SHARE = 0.1  # of the budget, for contexts that double while nothing is known about them
+SWITCHES_SHARE = 0.06  # of the budget, for contexts that double while nothing is known about them
 
 OpenProbe = Callable[[Lane, Deadline], Probe]
 Progress = Callable[[str], None]
@@ -161,9 +163,9 @@ class Certifier:
             site: glance(bench, site, ALL_WIDTHS) if own else {1: tuple(bench.walk(site, 1, GLANCE_LEAST))}
             for site in sites
         }
-        costs = time_costs([(bench, COST_WIDTHS if own else (1,))], cost_positions(self._n_ctx))[0]
-        prefill = time_prefill([bench], self._n_ctx)[0]
-        return Measured(stock_setting(self._task.options), rows, costs, prefill, costs, prefill)
+        samples = time_costs([(bench, COST_WIDTHS if own else (1,))], cost_positions(self._n_ctx))[0]
+        costs, prefill = fastest(samples), time_prefill([bench], self._n_ctx)[0]
+        return Measured(stock_setting(self._task.options), rows, costs, prefill, costs, prefill, noise(samples))
 
     def _seen(self, measured: Measured) -> None:
         offered = [f"{ranges(o.lane.widths)} at {o.ratio:.2f}" for o in offers(measured, self._measured[0], ())]
@@ -185,11 +187,11 @@ class Certifier:
         positions = cost_positions(self._n_ctx)
         if stock is None:
             first = self._measured[0]
-            costs, prefill = time_costs([(bench, COST_WIDTHS)], positions)[0], time_prefill([bench], self._n_ctx)[0]
-            return Measured(setting, rows, costs, prefill, first.costs, first.prefill)
-        costs, stock_costs = time_costs([(bench, COST_WIDTHS), (stock, (1,))], positions)
+            samples, prefill = time_costs([(bench, COST_WIDTHS)], positions)[0], time_prefill([bench], self._n_ctx)[0]
+            return Measured(setting, rows, fastest(samples), prefill, first.costs, first.prefill, first.noise)
+        own, stocks = time_costs([(bench, COST_WIDTHS), (stock, (1,))], positions)
         prefill, stock_prefill = time_prefill([bench, stock], self._n_ctx)
-        return Measured(setting, rows, costs, prefill, stock_costs, stock_prefill)
+        return Measured(setting, rows, fastest(own), prefill, fastest(stocks), stock_prefill, noise(stocks))
 
     def _is_perfect(self, measured: Measured) -> bool:
         """Every width alike, and neither steps nor prompts slower than stock's: nothing is left to look for."""

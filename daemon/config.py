@@ -81,6 +81,7 @@ class Engine:
     """`[engine]`: whose libllama computes, the one pilotfish installs or the one of the user's Ollama."""
 
     libllama: str = "bundled"
+    sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +317,11 @@ def _plugins(section: Section, base: Path) -> Plugins:
 
 
 def _engine(section: Section) -> Engine:
-    engine = Engine(section.choice("libllama", Engine().libllama, LIBLLAMA))
+    default = Engine()
+    engine = Engine(
+        libllama=section.choice("libllama", default.libllama, LIBLLAMA),
+        sidecar_idle_s=section.whole("sidecar_idle_s", default.sidecar_idle_s, 0, 86_400),
+    )
     section.warn_unknown()
     return engine
 

@@ -18,6 +18,7 @@ PLAIN_SHARE = 0.5  # of the tokens are taken to come from plain steps: nothing w
 ACCEPTANCE = 0.8  # of each further proposed token, for the others
 PROMPT_TOKENS = 2.0  # prompt tokens fed per generated token; conversations reuse most of theirs
 PLAIN_TOLERANCE = 1.15  # plain decoding in a lane may cost this many of stock's: timing noise, not a budget
+MAX_TOLERANCE = 1.5  # however noisy the machine
 NEAR = 1.03  # prices this close are the same price
 
 
@@ -43,7 +44,8 @@ Costs = Mapping[tuple[int, int], float]  # (width, position) -> seconds
 class Measured:
     """One setting, measured. `stock_costs` and `stock_prefill` were taken in turns with its own.
 
-    `prefill` is seconds per prompt token. With `trouble` the setting is of no use and the rest may be missing.
+    `prefill` is seconds per prompt token, `noise` how much slower than the fastest stock's median step was. With
+    `trouble` the setting is of no use and the rest may be missing.
     """
 
     setting: Lane
@@ -52,6 +54,7 @@ class Measured:
     prefill: float = 0.0
     stock_costs: Costs = field(default_factory=dict)
     stock_prefill: float = 0.0
+    noise: float = 1.0
     trouble: str = ""
 
 
@@ -188,14 +191,17 @@ def plain_ratio(lane: Lane, measured: Measured) -> float:
 def affordable(offer: Offer, measured: Measured) -> bool:
     """Whether the lane costs nothing when nothing is drafted: its plain steps, and they and prompts together.
 
-    A padded lane must be expected to gain something besides.
+    Where timings scatter more than the tolerance, a difference within the scatter counts as none. A padded lane gets
+    no such credit, and must be expected to gain something besides.
     """
     steps = plain_ratio(offer.lane, measured)
     prompts = PROMPT_TOKENS * measured.stock_prefill
     stock_steps = offer.stock_seconds - prompts
     both = (steps * stock_steps + PROMPT_TOKENS * measured.prefill) / offer.stock_seconds
-    worth_it = offer.lane.widths[0] == 1 or offer.ratio < 1
-    return steps <= PLAIN_TOLERANCE and both <= PLAIN_TOLERANCE and worth_it
+    if offer.lane.widths[0] > 1:
+        return steps <= PLAIN_TOLERANCE and both <= PLAIN_TOLERANCE and offer.ratio < 1
+    tolerance = min(max(PLAIN_TOLERANCE, measured.noise), MAX_TOLERANCE)
+    return steps <= tolerance and both <= tolerance
 
 
 def ranked(found: Sequence[Offer]) -> list[Offer]:

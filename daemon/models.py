@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pilotfish.daemon.certificates import CertificateStore
+from pilotfish.daemon.certify.device import device_name
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests import manifest as media
@@ -25,7 +27,8 @@ EXACT_TYPES = frozenset({"Q4_0", "Q4_1", "Q8_0"})  # one class of forward widths
 class ModelReport:
     """One model. `status` is `ok`, or `broken` when its manifest is readable and its blobs are not.
 
-    `reason` says why pilotfish cannot speculate; `limits` says what may still narrow it where it can.
+    `reason` says why pilotfish cannot speculate; `limits` says what may still narrow it where it can, as long as the
+    model is not certified.
     """
 
     name: str
@@ -45,6 +48,7 @@ class ModelReport:
     can_speculate: bool = False
     reason: str = ""
     limits: tuple[str, ...] = ()
+    certificate: str = ""  # the lane that was certified on this machine, and why it is no wider; empty without one
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
@@ -111,9 +115,19 @@ def _describe(
     if audit.route != "none" and not _is_part(files):
         pin = pin_manifest(store, manifest, state_dir, verify=verify)
         report = replace(report, tokenizer=pin.tokenizer.fingerprint, verified=verify or _is_known(pin, state_dir))
-    return replace(
-        report, can_speculate=not reason, reason=reason, limits=() if reason else tuple(_limits(audit, files))
-    )
+    if reason:
+        return replace(report, can_speculate=False, reason=reason)
+    certificate = _certificate(report, state_dir)
+    limits = () if certificate else tuple(_limits(audit, files))
+    return replace(report, can_speculate=True, limits=limits, certificate=certificate)
+
+
+def _certificate(report: ModelReport, state_dir: Path | None) -> str:
+    """The newest certificate of this model that was made on this machine, in one line; empty without one."""
+    here = device_name()
+    found = (c for c in CertificateStore(state_dir).of_weights(report.weights) if c.identity.device == here)
+    certificate = next(found, None)
+    return certificate.summary() if certificate else ""
 
 
 def _is_known(pin: TargetPin, state_dir: Path | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from pilotfish.hooks.errors import RequestError
 from pilotfish.ollama_overlay.fields import Fields, kind, unsupported
 
 DEFAULT_TOP_LOGPROBS = 20
+_SCHEMA_FORMATS = ("json_object", "json_schema")
+_MAY_REASON = re.compile("think|thought|reason|analysis", re.IGNORECASE)  # in the text of a template
 _TOOLS_REMEDY = "leave tools out, or turn speculation off for this model to use the stock server"
 
 
@@ -24,6 +27,20 @@ def read_conversation(body: Mapping[str, Any], template: ChatTemplate) -> Conver
     if len(messages) > 1 and messages[-2]["role"] == "assistant":
         raise RequestError("Cannot have 2 or more assistant messages at the end of the list.")
     return Conversation(messages, messages[-1]["content"], False, extra)
+
+
+def leave_to_stock(body: Mapping[str, Any], template: ChatTemplate) -> None:
+    """Raises UnsupportedRequest for what stock does otherwise than this runner; for where there is a stock server.
+
+    Stock lets the model put a structured answer into a code fence and takes it out again, and takes an answer apart
+    for every template in which it finds a way of reasoning.
+    """
+    fields = Fields(body)
+    form = Fields(fields.object("response_format")).raw("type", "text")
+    if form in _SCHEMA_FORMATS or fields.raw("json_schema") is not None:
+        unsupported("response_format", "stock reads structured answers in its own way", "ask stock")
+    if _MAY_REASON.search(template.source) and fields.raw("reasoning_format", "auto") != "none":
+        unsupported("reasoning_format", "this model may reason before it answers", "ask stock")
 
 
 def completion_body(body: Mapping[str, Any], prompt: str) -> dict[str, Any]:

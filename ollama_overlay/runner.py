@@ -2,7 +2,8 @@
 
 It listens at once and answers 503 while the model loads. It ends with 0 on SIGTERM or SIGINT, and with 1, after a
 line that says why, when the launch is not for it, the port is taken or the model cannot be loaded. Where the shim
-named a stock llama-server it becomes that one instead of ending with 1.
+named a stock llama-server it becomes that one instead of ending with 1, and starts one beside itself for requests
+that it does not serve.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pilotfish.ollama_overlay.engine_thread import Generates
 from pilotfish.ollama_overlay.launch import Launch, parse
 from pilotfish.ollama_overlay.link import in_force, linked
 from pilotfish.ollama_overlay.server import Server
+from pilotfish.ollama_overlay.sidecar import Sidecar
 from pilotfish.ollama_overlay.stock import become_stock, stock_server
 
 log = logging.getLogger("pilotfish.runner")
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _set_up_logging()
     arguments = sys.argv[1:] if argv is None else argv
     try:
-        ending = asyncio.run(serve(parse(arguments)))
+        ending = asyncio.run(serve(parse(arguments), arguments))
     except PilotfishError as error:
         ending = Ending(str(error))
     if ending.failure:
@@ -62,12 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-async def serve(launch: Launch) -> Ending:
-    """Load and serve until a signal. Raises ConfigError."""
+async def serve(launch: Launch, arguments: Sequence[str]) -> Ending:
+    """Load and serve until a signal. `arguments` are what `launch` was parsed from. Raises ConfigError."""
     stop = _stop_on_signals()
     settings = in_force(_with_engine_log(config.load_or_last_good()), launch)
     begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
-    server = Server(lambda: _load(launch, settings), n_predict=launch.n_predict)
+    sidecar = Sidecar.of_this_process(arguments, settings.engine.sidecar_idle_s)
+    server = Server(lambda: _load(launch, settings), n_predict=launch.n_predict, sidecar=sidecar)
     runner = web.AppRunner(server.app, access_log=None, handler_cancellation=True, shutdown_timeout=0.5)
     await runner.setup()
     try:
@@ -83,6 +86,8 @@ async def serve(launch: Launch) -> Ending:
     finally:
         server.cancel()
         await runner.cleanup()
+        if sidecar is not None:
+            await sidecar.close()
     return Ending(failure, server.join(STOP_SECONDS))
 
 

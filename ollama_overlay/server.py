@@ -14,12 +14,14 @@ from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.ollama_overlay import openai, wire
 from pilotfish.ollama_overlay.about import ModelCard, models_json, props_json, slots_json
 from pilotfish.ollama_overlay.answering import Form, json_response, respond
-from pilotfish.ollama_overlay.chat_request import completion_body, read_conversation
+from pilotfish.ollama_overlay.chat_request import completion_body, leave_to_stock, read_conversation
 from pilotfish.ollama_overlay.engine_thread import EngineThread, Generates
 from pilotfish.ollama_overlay.fields import Fields, kind, parse_body
 from pilotfish.ollama_overlay.metrics import CONTENT_TYPE, Metrics
 from pilotfish.ollama_overlay.prompt import tokenize
+from pilotfish.ollama_overlay.relay import relay
 from pilotfish.ollama_overlay.request import CompletionRequest, read_completion
+from pilotfish.ollama_overlay.sidecar import Sidecar
 
 log = logging.getLogger("pilotfish.runner")
 
@@ -37,13 +39,15 @@ _NOT_FOUND = {"error": {"message": "File Not Found", "type": "not_found_error", 
 class Server:
     """One model behind llama-server's protocol. `load` runs on the engine's thread.
 
-    `start` begins to load, and `app` may be served at once. To end: `cancel`, clean the app up, `join`.
+    `start` begins to load, and `app` may be served at once. To end: `cancel`, clean the app up, `join`. With a
+    `sidecar`, which stays the caller's to close, what this server does not do is done by stock.
     """
 
-    def __init__(self, load: Load, *, n_predict: int = -1) -> None:
+    def __init__(self, load: Load, *, n_predict: int = -1, sidecar: Sidecar | None = None) -> None:
         self.metrics = Metrics()
-        self.app = web.Application(middlewares=[_errors, self._ready], client_max_size=MAX_BODY)
+        self.app = web.Application(middlewares=[_errors, self._ready, self._beside], client_max_size=MAX_BODY)
         self._load = load
+        self._sidecar = sidecar
         self._n_predict = n_predict
         self._card: ModelCard | None = None
         self._engine = EngineThread(self._load_generator, self.metrics.count)
@@ -56,7 +60,8 @@ class Server:
     @property
     def busy(self) -> bool:
         """Whether a request is being answered or waits."""
-        return self._engine.running is not None or self._engine.waiting > 0
+        relaying = self._sidecar is not None and self._sidecar.active
+        return relaying or self._engine.running is not None or self._engine.waiting > 0
 
     @property
     def certification(self) -> str:
@@ -86,6 +91,17 @@ class Server:
             return json_response(_LOADING, 503)
         return await handler(request)
 
+    @web.middleware
+    async def _beside(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """What is not done here goes to the stock server, if there is one."""
+        try:
+            return await handler(request)
+        except UnsupportedRequest as error:
+            if self._sidecar is None:
+                raise
+            log.info("%s goes to the stock llama-server: %s", request.path, error)
+        return await relay(request, self._sidecar)
+
     def _add_routes(self) -> None:
         get: dict[str, _Handler] = {
             "/health": self._health,
@@ -95,7 +111,7 @@ class Server:
             "/slots": self._slots,
             "/pilotfish/explain": self._explain,
         }
-        post: dict[str, _Handler] = dict.fromkeys(_UNSUPPORTED, _unsupported)
+        post: dict[str, _Handler] = dict.fromkeys(_NOT_HERE, _not_here) | dict.fromkeys(_NOWHERE, _nowhere)
         post |= {
             "/completion": self._completion,
             "/completions": self._completion,
@@ -157,6 +173,8 @@ class Server:
 
         def render(body: dict[str, Any]) -> dict[str, Any]:
             nonlocal prefill
+            if self._sidecar is not None:
+                leave_to_stock(body, self._model.template)
             conversation = read_conversation(body, self._model.template)
             prefill = conversation.prefill
             return completion_body(body, self._model.template.render(conversation))
@@ -210,26 +228,33 @@ class Server:
         return await respond(http, request, form, self._engine, self._tokenizer, self._model.n_ctx)
 
 
-_UNSUPPORTED = {
-    "/embedding": "embeddings",
-    "/embeddings": "embeddings",
-    "/v1/embeddings": "embeddings",
-    "/rerank": "reranking",
-    "/v1/rerank": "reranking",
+_NOT_HERE = {
     "/infill": "infilling",
     "/v1/responses": "the responses API",
     "/v1/messages": "the messages API",
-    "/v1/audio/transcriptions": "audio",
     "/lora-adapters": "LoRA adapters",
+}
+
+# What stock refuses as well, with the same status, when it is launched without a flag for it; with that flag, the
+# launch is stock's. Starting a second server to hear it say no would cost the memory for the model once more.
+_NOWHERE = {
+    **dict.fromkeys(("/embedding", "/embeddings", "/v1/embeddings"), "embeddings"),
+    **dict.fromkeys(("/rerank", "/v1/rerank"), "reranking"),
+    "/v1/audio/transcriptions": "audio",
     "/props": "changing global properties",
 }
 
 
-async def _unsupported(request: web.Request) -> NoReturn:
+async def _not_here(request: web.Request) -> NoReturn:
     raise UnsupportedRequest(
-        f"This server does not support {_UNSUPPORTED[request.path]}. Turn speculation off for this model to reach the "
+        f"This server does not support {_NOT_HERE[request.path]}. Turn speculation off for this model to reach the "
         "stock llama-server"
     )
+
+
+async def _nowhere(request: web.Request) -> web.Response:
+    refusal = UnsupportedRequest(f"This server does not support {_NOWHERE[request.path]}. Start it with a flag for it")
+    return json_response({"error": wire.error_json(refusal)}, 501)
 
 
 async def _off_loop(raw: bytes, work: Callable[[bytes], _T]) -> _T:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, WeightPin
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
 if TYPE_CHECKING:
     from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
@@ -32,7 +33,6 @@ os.environ.update(
     XDG_CONFIG_HOME=str(CACHE / "test-config"),
 )
 os.environ.pop("PILOTFISH_CONFIG", None)
-QUANTIZATIONS = {"Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "Q4_K_M": "LLAMA_FTYPE_MOSTLY_Q4_K_M"}
 
 
 @pytest.fixture(scope="session")
@@ -53,22 +53,10 @@ def quantized(smollm2_path: Path) -> Callable[[str], Path]:
             return smollm2_path
         path = MODEL_CACHE / f"smollm2-135m.{name}.gguf"
         if not path.is_file():
-            _requantize(smollm2_path, path, QUANTIZATIONS[name])
+            LlamaVerifier().requantize(smollm2_path, path, name)
         return path
 
     return path_of
-
-
-def _requantize(source: Path, target: Path, kind: str) -> None:
-    from pilotfish.plugins.verifiers._llama_library import lib, send_log_to
-
-    send_log_to("logger")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(".partial")
-    params = lib.llama_model_quantize_default_params()
-    params.ftype, params.allow_requantize, params.nthread = getattr(lib, kind), True, 2
-    assert lib.llama_model_quantize(bytes(source), bytes(partial), params) == 0
-    partial.replace(target)
 
 
 @pytest.fixture(scope="session")
@@ -90,8 +78,6 @@ def load_engine(pin_of: Callable[[Path], TargetPin], tmp_path_factory: pytest.Te
     state_dir = tmp_path_factory.mktemp("state")
 
     def load(path: Path, lane: Lane | None = None, n_ctx: int = 1024, batch_size: int = 512) -> LlamaEngine:
-        from pilotfish.plugins.verifiers.llama import LlamaVerifier
-
         options = EngineOptions(n_ctx=n_ctx, batch_size=batch_size, state_dir=state_dir)
         return LlamaVerifier().load(pin_of(path), lane, options)
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Sequence
 
 from pilotfish.daemon.certify.bench import Bench
 from pilotfish.daemon.lanes import MAX_WIDTH, Rows, Site, classes
 
-SHORT, LONG = 64, 640  # positions where forwards are timed; the second where the context has room
+SHORT, LONG = 64, 320  # positions where forwards are timed; the second where the context has room
 COST_WIDTHS = (1, 2, 3, 4, 8, 16, 32)
-REPEATS = 3  # the fastest counts: whatever else the machine does can only make a forward slower
-PREFILL = 256  # tokens fed to time prompts
+REPEATS = 3  # of each width in turn
+NARROW = 2  # widths up to this are timed more often: plain steps decide whether a lane is taken at all
+WIDE = 8  # widths above this are timed once
+NARROW_REPEATS = 4
+PREFILL = 128  # tokens fed to time prompts
 
 FIRST_LENGTH = 32
-SIGNATURE_WIDTHS = (1, 2, 8)
-SIGNATURE_ROWS = 8  # one row of a whole vocabulary's logits shows a changed kernel nearly always; these are for luck
+SIGNATURE_WIDTHS = (1, 2, 4)
+SIGNATURE_ROWS = 4  # one row of a whole vocabulary's logits shows a changed kernel nearly always; these are for luck
 
 GLANCE_ROWS = MAX_WIDTH + 1
 GLANCE_LEAST = 16  # rows that every width gets; one whole block where that is more
@@ -45,7 +49,9 @@ def find_switches(bench: Bench, limit: int, seconds: float) -> tuple[int, ...]:
             break
         after = _signature(bench, high)
         if after != before:
-            switches.append(_bisect(bench, low, high, before))
+            switch = _bisect(bench, low, high, before)
+            if _confirmed(bench, switch - SIGNATURE_ROWS, before, after, (low, high)):
+                switches.append(switch)
         before = after
     return tuple(switches)
 
@@ -58,6 +64,15 @@ def _bisect(bench: Bench, low: int, high: int, before: object) -> int:
         else:
             high = middle
     return low + SIGNATURE_ROWS
+
+
+def _confirmed(bench: Bench, last: int, before: object, after: object, within: tuple[int, int]) -> bool:
+    """Whether lengths on both sides of a change agree with it: kernels that differ rarely also agree by chance."""
+    low, high = within
+    earlier, later = (max(low, last - 5), max(low, last - 23)), (min(high, last + 6), min(high, last + 24))
+    return all(_signature(bench, length) == before for length in earlier) and all(
+        _signature(bench, length) == after for length in later
+    )
 
 
 def _signature(bench: Bench, length: int) -> object:
@@ -84,18 +99,36 @@ def cost_positions(limit: int) -> tuple[int, ...]:
     return tuple(position for position in (SHORT, LONG) if position + MAX_WIDTH <= limit) or (1,)
 
 
-def time_costs(
-    benches: Sequence[tuple[Bench, Sequence[int]]], positions: Sequence[int]
-) -> list[dict[tuple[int, int], float]]:
-    """Seconds per forward by (width, position) for each (bench, widths), taken in turns so that load hits all."""
-    best: list[dict[tuple[int, int], float]] = [{} for _ in benches]
+Samples = dict[tuple[int, int], list[float]]
+
+
+def time_costs(benches: Sequence[tuple[Bench, Sequence[int]]], positions: Sequence[int]) -> list[Samples]:
+    """Seconds of forwards by (width, position) for each (bench, widths), taken in turns so that load hits all."""
+    samples: list[Samples] = [{} for _ in benches]
     for position in positions:
-        for _ in range(REPEATS):
-            for (bench, widths), costs in zip(benches, best, strict=True):
+        for turn in range(REPEATS):
+            for (bench, widths), found in zip(benches, samples, strict=True):
                 for width in widths:
-                    key = (width, position)
-                    costs[key] = min(costs.get(key, float("inf")), _time(bench, width, position))
-    return best
+                    for _ in range(_repeats(width, turn)):
+                        found.setdefault((width, position), []).append(_time(bench, width, position))
+    return samples
+
+
+def _repeats(width: int, turn: int) -> int:
+    if width <= NARROW:
+        return NARROW_REPEATS
+    return 1 if width <= WIDE or turn == 0 else 0
+
+
+def fastest(samples: Samples) -> dict[tuple[int, int], float]:
+    """The fastest of each: whatever else the machine does can only make a forward slower."""
+    return {key: min(found) for key, found in samples.items()}
+
+
+def noise(samples: Samples) -> float:
+    """How much slower than the fastest the median single step was: what timings here cannot tell apart."""
+    ratios = [statistics.median(found) / min(found) for (width, _), found in samples.items() if width == 1]
+    return max(ratios, default=1.0)
 
 
 def _time(bench: Bench, width: int, position: int) -> float:
@@ -108,7 +141,7 @@ def time_prefill(benches: Sequence[Bench], limit: int) -> list[float]:
     """Seconds per prompt token of each bench, taken in turns."""
     count = max(1, min(PREFILL, limit - 1, *(bench.block for bench in benches)))
     best = [float("inf") for _ in benches]
-    for _ in range(2):
+    for _ in range(REPEATS):
         for i, bench in enumerate(benches):
             bench.forget()
             bench.goto(Site(0, count, 1))

@@ -20,6 +20,7 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "daemon": "daemon",
     "demo": "demo",
     "explain": "explain",
+    "memory": "memory",
     "models": "models",
     "parity": "parity",
     "off": "toggle:off",

@@ -33,17 +33,16 @@ def show(result: Result, console: Console) -> None:
     names = groups(result.runs)
     for mode, again in dict.fromkeys((figure.mode, figure.again) for figure in found):
         here = [figure for figure in found if (figure.mode, figure.again) == (mode, again)]
-        console.print(_systems(here, f"{mode}, {again} pass"))
-        console.print(_workloads(here, names, f"{mode}, {again} pass: decoding, relative to {result.base}"))
+        _titled(f"{mode}, {again} pass; ratios are to {result.base}", _systems(here), console)
+        _titled("decoding, by workload and kind", _workloads(here, names), console)
         for group in names:
             if group in ("copy", ALL) and (share := share_of_ceiling(found, mode, again, group)) is not None:
-                console.print(f"  {group}: {share:.0%} of what perfect guesses would gain")
-        console.print()
+                console.print(f"  {group}: {share:.0%} of what perfect guesses would gain", highlight=False)
     _verdict(result, console)
 
 
-def _systems(found: Sequence[Figures], title: str) -> Table:
-    table = _table(title, "system")
+def _systems(found: Sequence[Figures]) -> Table:
+    table = _table("system")
     for heading in _HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     for figure in (figure for figure in found if figure.group == ALL):
@@ -62,13 +61,13 @@ def _systems(found: Sequence[Figures], title: str) -> Table:
     return table
 
 
-def _workloads(found: Sequence[Figures], names: Sequence[str], title: str) -> Table:
-    table = _table(title, "system")
+def _workloads(found: Sequence[Figures], names: Sequence[str]) -> Table:
+    table = _table("system")
     for name in names:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold", min_width=4)
     for system in dict.fromkeys(figure.system for figure in found):
         ratios = {figure.group: figure.decode_ratio for figure in found if figure.system == system}
-        table.add_row(system, *(_text(ratios.get(name), _times) for name in names))
+        table.add_row(system, *(_text(ratios.get(name), lambda ratio: f"{ratio:.2f}") for name in names))
     return table
 
 
@@ -86,8 +85,14 @@ def _verdict(result: Result, console: Console) -> None:
     console.print(f"{PILOTFISH}: {about['lane']}; {about['certificate']}", style="dim", markup=False)
 
 
-def _table(title: str, first: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+def _titled(title: str, table: Table, console: Console) -> None:
+    console.print(f"[bold]{title}[/]", soft_wrap=True)  # a table's own title is folded to the table's width
+    console.print(table)
+    console.print()
+
+
+def _table(first: str) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(first, no_wrap=True)
     return table
 

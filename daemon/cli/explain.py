@@ -93,15 +93,14 @@ def _show(one: Mapping[str, Any]) -> None:
     out.print(f"[bold]{escape(one['model'])}[/]: {one['state']} {escape(one['reason'])}".rstrip(), soft_wrap=True)
     _say(f"lane {lane['name']}, parity {lane['parity']}, widths up to {lane['widths'][-1]} {lane['reason']}".rstrip())
     _say(f"{totals['requests']} answers, {totals['committed']} tokens, {totals['saved_seconds']:.2f} s saved")
-    out.print()
-    out.print(_cost_table(costs["costs"]))
+    _titled("a forward costs", _cost_table(costs["costs"]))
     _say(f"on top of that {_ms(costs['per_token'])} per token, whatever the width")
     if costs["acceptance"]:
-        out.print(_acceptance_table(costs["acceptance"]))
+        _titled("drafts are right", _acceptance_table(costs["acceptance"]))
     if request:
         _show_request(request)
     if costs["rounds"]:
-        out.print(_rounds_table(costs["rounds"][-_ROUNDS:]))
+        _titled("the last rounds", _rounds_table(costs["rounds"][-_ROUNDS:]))
 
 
 def _show_request(request: Mapping[str, Any]) -> None:
@@ -112,11 +111,12 @@ def _show_request(request: Mapping[str, Any]) -> None:
     if request["parked"]:
         _say(f"drafters rest for {request['parked']} more tokens")
     if request["choice"]:
-        out.print(_choice_table(request))
+        title = f"of {request['proposed']} tokens proposed with this confidence so many would be verified now"
+        _titled(f"{title} (0: a plain step)", _choice_table(request))
 
 
 def _cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("a forward costs", "context", "width", "ms", "plain steps", "measured")
+    table = _table("context", "width", "ms", "plain steps", "measured")
     for cost in costs:
         low, high = cost["context"]
         here = cost["measured_here"]
@@ -131,7 +131,7 @@ def _cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _acceptance_table(acceptance: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("drafts are right", "drafter", "when it says", "measured", "tokens seen")
+    table = _table("drafter", "when it says", "measured", "tokens seen")
     for row in acceptance:
         low, high = row["confidence"]
         table.add_row(escape(row["drafter"]), f"{low:.0%} to {high:.0%}", f"{row['rate']:.0%}", f"{row['seen']:.0f}")
@@ -140,8 +140,7 @@ def _acceptance_table(acceptance: Sequence[Mapping[str, Any]]) -> Table:
 
 def _choice_table(request: Mapping[str, Any]) -> Table:
     levels = list(dict.fromkeys(choice["confidence"] for choice in request["choice"]))
-    title = f"of {request['proposed']} proposed tokens these many would be verified now (0: a plain step)"
-    table = _table(title, "drafter", *(f"{level:.0%}" for level in levels))
+    table = _table("drafter", *(f"{level:.0%}" for level in levels))
     for drafter in dict.fromkeys(choice["drafter"] for choice in request["choice"]):
         row = [str(choice["verify"]) for choice in request["choice"] if choice["drafter"] == drafter]
         table.add_row(escape(drafter), *row)
@@ -150,7 +149,7 @@ def _choice_table(request: Mapping[str, Any]) -> Table:
 
 def _rounds_table(rounds: Sequence[Mapping[str, Any]]) -> Table:
     headings = ("at token", "drafter", "proposed", "accepted", "committed", "draft ms", "verify ms", "all ms")
-    table = _table("the last rounds", *headings)
+    table = _table(*headings)
     for one in rounds:
         counts = (str(one[key]) for key in ("proposed", "accepted", "committed"))
         times = (f"{1000 * one[key]:.2f}" for key in ("draft_seconds", "verify_seconds", "seconds"))
@@ -158,8 +157,13 @@ def _rounds_table(rounds: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+def _titled(title: str, table: Table) -> None:
+    out.print(f"\n[bold]{title}[/]", soft_wrap=True)  # a table's own title is folded to the table's width
+    out.print(table)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
     return table

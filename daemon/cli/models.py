@@ -56,5 +56,7 @@ def _table(models: Sequence[ModelReport]) -> Table:
 def _verdict(model: ModelReport) -> str:
     if not model.can_speculate:
         return f"[red]no[/]: {escape(model.reason)}"
+    if model.certificate:
+        return f"[green]certified[/]: {escape(model.certificate)}"
     limits = f" ({escape('; '.join(model.limits))})" if model.limits else ""
     return f"[green]yes[/]{limits}"

@@ -69,10 +69,11 @@ class Bench:
         async with new_session() as session:
             for number in range(self.rounds):
                 for mode in modes:
-                    async for run in self._block(number, mode, session):
-                        yield run
+                    async with contextlib.aclosing(self._block(number, mode, session)) as block:
+                        async for run in block:
+                            yield run
 
-    async def _block(self, number: int, mode: str, session: aiohttp.ClientSession) -> AsyncIterator[Run]:
+    async def _block(self, number: int, mode: str, session: aiohttp.ClientSession) -> AsyncGenerator[Run, None]:
         async with contextlib.AsyncExitStack() as servers:
             up = await self._start(servers, session)
             with self.watch.stretch():

@@ -41,7 +41,7 @@ def draw(result: Result, path: Path) -> None:
             for panel, again in zip(row, PASSES, strict=True):
                 here = [figure for figure in found if (figure.mode, figure.again) == (mode, again)]
                 _panel(panel, here, names, f"{mode}, {again} pass")
-        panels[0][0].legend(loc="lower right", frameon=False)
+        picture.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False)
         picture.supxlabel(f"tokens per second of decoding, relative to {result.base}", fontsize="medium")
         picture.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 

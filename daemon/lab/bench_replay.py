@@ -76,7 +76,7 @@ class ReplayDrafter:
     def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
         try:
             tokens = tuple(json.loads(self._recording.read_bytes())["tokens"])
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError):
             tokens = ()
         return ReplaySession(self, tokens, prompt, target.tokenizer.n_vocab)
 

@@ -116,14 +116,16 @@ def groups(runs: Sequence[Run]) -> list[str]:
 
 
 def share_of_ceiling(found: Sequence[Figures], mode: str, again: str, group: str) -> float | None:
-    """How much of what perfect guesses would gain over plain decoding pilotfish gains; None without both."""
-    gains = {
-        figure.system: figure.plain_ratio.median - 1
+    """How much of the decoding speed that perfect guesses gain over plain pilotfish gains; None when they gain none."""
+    speeds = {
+        figure.system: figure.decode_ratio.median
         for figure in found
-        if (figure.mode, figure.again, figure.group) == (mode, again, group) and figure.plain_ratio
+        if (figure.mode, figure.again, figure.group) == (mode, again, group) and figure.decode_ratio
     }
-    ceiling, own = gains.get(CEILING), gains.get(SPECULATIVE)
-    return own / ceiling if own is not None and ceiling is not None and ceiling > 0 else None
+    plain, own, ceiling = (speeds.get(name) for name in (PILOTFISH, SPECULATIVE, CEILING))
+    if plain is None or own is None or ceiling is None or ceiling <= plain:
+        return None
+    return (own - plain) / (ceiling - plain)
 
 
 def _figures(runs: Sequence[Run], group: str, system: System, base: str) -> Figures | None:

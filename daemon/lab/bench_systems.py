@@ -32,6 +32,7 @@ from pilotfish.hooks.errors import EngineError, UsageError
 
 STOCK, PILOTFISH = "llama-server", "pilotfish plain"  # the plain systems: the measures of the others
 SPECULATIVE, CEILING = "pilotfish", "pilotfish oracle"
+RUNNER = (sys.executable, "-m", "pilotfish.ollama_overlay.runner")
 RIGHT_FOR = 200  # tokens, after which the fickle drafter is wrong
 
 
@@ -91,11 +92,10 @@ def pilotfish_systems(*, adversaries: bool = False, n_predict: int = 256) -> lis
             "pilotfish slow": ("a drafter that is right and takes 50 ms", {"delay_ms": 50}),
             "pilotfish fickle": (f"a drafter that is right for {turn} tokens, then wrong", {"wrong_from": turn}),
         }
-    runner = (sys.executable, "-m", "pilotfish.ollama_overlay.runner")
     return [
-        System(PILOTFISH, "pilotfish, no speculation", server=runner, fields={"speculate": False}),
-        System(SPECULATIVE, "pilotfish as configured", PILOTFISH, runner),
-        *(System(name, about, PILOTFISH, runner, replay=table) for name, (about, table) in replays.items()),
+        System(PILOTFISH, "pilotfish, no speculation", server=RUNNER, fields={"speculate": False}),
+        System(SPECULATIVE, "pilotfish as configured", PILOTFISH, RUNNER),
+        *(System(name, about, PILOTFISH, RUNNER, replay=table) for name, (about, table) in replays.items()),
     ]
 
 

@@ -88,7 +88,8 @@ class Memory:
     def remember(self, tokens: array[int], prompt: int, epoch: int) -> None:
         """A request that began in `epoch` ended with `tokens`, of which the first `prompt` are its prompt."""
         self._notice_clear()
-        self._do(lambda: self._enter(tokens, prompt, epoch, time.time()))
+        ended = time.time()
+        self._do(lambda: self._enter(tokens, prompt, epoch, ended))
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything asked for so far is done; False if `timeout` seconds were not enough."""
@@ -190,9 +191,10 @@ class Memory:
             self._work.append(job)
             if self._worker is None:
                 # A daemon thread: a disk that hangs must not keep the process from ending.
-                self._worker = threading.Thread(target=self._run, name="memory", daemon=True)
-                self._worker.start()
-                _workers.add(self._worker)
+                worker = threading.Thread(target=self._run, name="memory", daemon=True)
+                worker.start()
+                self._worker = worker
+                _workers.add(worker)
 
     def _run(self) -> None:
         while True:

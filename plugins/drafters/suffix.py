@@ -22,7 +22,7 @@ from pilotfish.plugins.drafters._memory_config import KEYS, MemoryConfig
 from pilotfish.plugins.drafters._memory_files import Identity
 from pilotfish.plugins.drafters._options import Options
 from pilotfish.plugins.drafters._suffix_calibration import LOCAL, MEMORY, Acceptance, Taught
-from pilotfish.plugins.drafters._suffix_index import LEVELS, MAX_MATCH, SuffixIndex
+from pilotfish.plugins.drafters._suffix_index import LEVELS, MAX_MATCH, SuffixIndex, digests_at_end
 from pilotfish.plugins.drafters._suffix_scoring import Path, trace
 
 
@@ -62,8 +62,9 @@ class SuffixSession:
         self._expected: tuple[Path, ...] = ()  # of the last `propose`, to be compared with what comes
 
     def propose(self, k: int) -> Proposal:
-        paths = [self._path(self._index, LOCAL, k)]
-        if self._memory and (path := self._memory.look(lambda index: self._path(index, MEMORY, k))):
+        digests = digests_at_end(self._history.tokens)
+        paths = [self._path(self._index, LOCAL, k, digests)]
+        if self._memory and (path := self._memory.look(lambda index: self._path(index, MEMORY, k, digests))):
             paths.append(path)
         self._expected = tuple(paths)
         return max(paths, key=lambda path: path.worth).proposal()  # a tie goes to this request's own text
@@ -85,9 +86,10 @@ class SuffixSession:
         if self._memory:
             self._memory.remember(self._history.tokens, self._prompt, self._epoch)
 
-    def _path(self, index: SuffixIndex, source: int, k: int) -> Path:
-        matches = index.matches(self._history.tokens, self._config.min_match, self._config.max_candidates)
-        return trace(index.tokens, matches, k, self._config.min_probability, source, self._acceptance)
+    def _path(self, index: SuffixIndex, source: int, k: int, digests: Sequence[int]) -> Path:
+        config = self._config
+        matches = index.matches(self._history.tokens, config.min_match, config.max_candidates, digests)
+        return trace(index.tokens, matches, k, config.min_probability, source, self._acceptance)
 
 
 class SuffixDrafter:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
+from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
 from pilotfish.plugins.verifiers._llama_library import last_words, lib
 
 MAX_BYTES = 512 * 1024
@@ -25,18 +26,14 @@ def grammar_of(params: SamplingParams) -> str:
     """The request's GBNF: its own, or its schema's; empty when it asks for neither. Raises RequestError."""
     if params.grammar or not params.json_schema:
         return params.grammar
-    from llama_cpp.llama_grammar import json_schema_to_gbnf
-
     try:
         schema = json.loads(params.json_schema)
-        if schema == {}:  # llama-server reads the empty schema as "any object"
-            schema = {"type": "object"}
-        grammar: str = json_schema_to_gbnf(json.dumps(schema))
+        # llama-server reads the empty schema as "any object"
+        return grammar_of_schema({"type": "object"} if schema == {} else schema)
     except RecursionError as error:
         raise RequestError("json_schema: nested too deeply; flatten the schema") from error
-    except Exception as error:  # the converter raises whatever an odd schema makes it stumble over
-        raise RequestError(f"json_schema: cannot be turned into a grammar: {error or type(error).__name__}") from error
-    return grammar
+    except ValueError as error:
+        raise RequestError(f"json_schema: not valid JSON: {error}") from error
 
 
 def compile_grammar(vocab: Any, grammar: str) -> Any:

@@ -8,6 +8,7 @@ Importing this module loads nothing; libllama comes in with the first model. Con
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,14 +41,14 @@ class LlamaVerifier:
         Raises BrokenModel when libllama refuses the file and EngineError when the library or its settings
         are at fault; both name the model and carry libllama's own last words.
         """
-        self._prepare(pin)
+        self._prepare(pin, lane)
         from pilotfish.plugins.verifiers._llama_engine import load
 
         return load(pin, lane, options)
 
     def probe(self, pin: TargetPin, lane: Lane, options: EngineOptions) -> LlamaProbe:
         """Load `pin` in the lane's setting for certification. Raises as `load`."""
-        self._prepare(pin)
+        self._prepare(pin, lane)
         from pilotfish.plugins.verifiers._llama_probe import open_probe
 
         return open_probe(pin, lane, options)
@@ -58,12 +59,27 @@ class LlamaVerifier:
 
         return fingerprint_of(expected_folder(), state_dir)
 
-    def _prepare(self, pin: TargetPin) -> None:
+    def requantize(self, source: Path, target: Path, kind: str) -> None:
+        """Write the GGUF `source` to `target` in another number format, for tests and experiments."""
+        self._open_library(str(source))
+        from pilotfish.plugins.verifiers._llama_quantize import requantize
+
+        requantize(source, target, kind)
+
+    def _prepare(self, pin: TargetPin, lane: Lane | None) -> None:
+        for name, value in lane.environment if lane else ():
+            if os.environ.get(name) != value:  # ggml reads these once, so it is too late to set them here
+                raise EngineError(
+                    f"{pin.name}: the lane {lane and lane.name!r} needs {name}={value}; set it at the start"
+                )
+        self._open_library(pin.name)
+
+    def _open_library(self, name: str) -> None:
         try:
             from pilotfish.plugins.verifiers import _llama_library
         except ImportError as error:
             raise EngineError(
-                f"{pin.name}: libllama cannot be loaded ({error}); install it with: pip install 'pilotfish[llama]'"
+                f"{name}: libllama cannot be loaded ({error}); install it with: pip install 'pilotfish[llama]'"
             ) from error
         _llama_library.send_log_to(self.log)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotfish.daemon.controller import GRACE, MAX_LOSS, Controller, CostModel
+from pilotfish.daemon.controller import GRACE, MAX_LOSS, Controller, CostModel, Round
 from pilotfish.daemon.generation import GenerationRequest
-from pilotfish.hooks.types import SamplingParams
+from pilotfish.hooks.types import EMPTY, SamplingParams
 from tests.fakes.clock import FakeClock
 from tests.fakes.drafters import ScriptedDrafter
 from tests.fakes.engine import FakeEngine
@@ -154,3 +156,25 @@ def test_the_loss_stays_within_the_account_whatever_costs_and_acceptance_are(
     result = answer(engine, request(n), [drafter], controller=controller, clock=clock)
     assert result.ids == ids
     assert clock.now <= n * PLAIN * (1 + MAX_LOSS) + GRACE * PLAIN + dearest_round
+
+
+def test_seeded_costs_keep_their_relation_to_the_plain_step_that_is_measured_here() -> None:
+    costs = CostModel((1, 2, 4, 8))
+    costs.seed([(1, 64, 0.010), (2, 64, 0.012), (8, 64, 0.036)])
+    assert costs.cost(8, 100) is None  # nothing was timed here yet
+    costs.observe(plain_round(seconds=0.020))
+    assert costs.cost(8, 100) == pytest.approx(0.072)
+    assert costs.cost(4, 100) == pytest.approx(0.040)  # on the line between its neighbours
+    assert costs.samples(8, 100) == 0
+
+
+def test_what_is_measured_here_replaces_what_was_seeded() -> None:
+    costs = CostModel((1, 8))
+    costs.seed([(1, 64, 0.010), (8, 64, 0.036)])
+    costs.observe(plain_round(seconds=0.010))
+    costs.observe(replace(plain_round(seconds=0.050), width=8))
+    assert costs.cost(8, 100) == pytest.approx(0.050)
+
+
+def plain_round(seconds: float) -> Round:
+    return Round(100, 1, "", EMPTY, 0, 1, 0.0, seconds, seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pilotfish.daemon.generation import GenerationRequest
 from pilotfish.daemon.lanes import (
     Measured,
     Offer,
@@ -18,7 +19,10 @@ from pilotfish.daemon.lanes import (
     ranked,
     setting_name,
 )
-from pilotfish.hooks.types import Lane
+from pilotfish.hooks.types import Lane, SamplingParams
+from tests.fakes.drafters import ScriptedDrafter
+from tests.fakes.engine import FakeEngine
+from tests.fakes.session import Answer, answer
 
 SHORT, LONG = Site(0, 64, 4), Site(0, 300, 4)
 COSTS = {(1, 64): 0.010, (2, 64): 0.012, (4, 64): 0.016, (8, 64): 0.024}
@@ -124,6 +128,35 @@ def test_a_lane_knows_how_wide_a_forward_may_be_near_its_end() -> None:
     assert [lane.widest_at(position) for position in (10, 93, 94, 97, 100, 5000)] == [8, 8, 4, 4, 1, 1]
     assert Lane("x", (2, 4), max_context=100).widest_at(5000) == 2
     assert Lane("x", (1, 4)).widest_at(5000) == 4
+
+
+def greedy(engine: FakeEngine, drafted: bool) -> Answer:
+    request = GenerationRequest((5, 9, 3, 7), SamplingParams(temperature=0), n_predict=60)
+    plain = answer(FakeEngine(eog=frozenset()), request).ids
+    perfect = ScriptedDrafter(lambda history, k: plain[len(history) - 4 :][:k])
+    return answer(engine, request, [perfect] if drafted else [])
+
+
+@pytest.mark.parametrize("drafted", [False, True])
+def test_a_padded_lane_never_runs_a_forward_narrower_than_its_first_width(drafted: bool) -> None:
+    engine = FakeEngine(widths=range(2, 17), eog=frozenset())
+    assert greedy(engine, drafted).ids == greedy(FakeEngine(eog=frozenset()), False).ids
+    assert min(engine.widths) >= 2
+    assert max(engine.widths) == (16 if drafted else 2)
+
+
+def test_past_the_lanes_end_every_forward_has_the_narrowest_width() -> None:
+    engine = FakeEngine(eog=frozenset())
+    engine.lane = Lane("ends", tuple(range(1, 17)), max_context=40)
+    plain = greedy(FakeEngine(eog=frozenset()), False)
+    result = greedy(engine, True)
+    assert result.ids == plain.ids
+    reached = 4
+    for width, (_, committed) in zip(engine.widths, result.controller.rounds, strict=False):
+        assert width == 1 or reached - 1 + width <= 40
+        reached += committed
+    assert max(engine.widths) == 16
+    assert engine.widths[-20:] == [1] * 20
 
 
 def test_names_and_ranges_are_for_people() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import random
 from array import array
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,15 @@ PIN = fake_pin()
 class TestConformance(DrafterConformance):
     @pytest.fixture
     def drafter(self) -> Drafter:
-        return SuffixDrafter()
+        return SuffixDrafter({"memory": "off"})
+
+
+class TestConformanceWithAMemory(DrafterConformance):
+    deterministic = False  # what one session leaves behind, the next may propose
+
+    @pytest.fixture
+    def drafter(self, tmp_path: Path) -> Drafter:
+        return SuffixDrafter({"memory": "disk", "folder": str(tmp_path), "prompts": True})
 
 
 def proposed(history: list[int], k: int = 4, **config: object) -> list[int]:
@@ -94,11 +103,13 @@ class TestConfidence:
         assert lengths[-1] == 0
 
 
-def test_nothing_of_an_earlier_longer_session_is_proposed() -> None:
-    drafter = SuffixDrafter({"min_probability": 0})
+@pytest.mark.parametrize("memory", ["off", "session"])
+def test_nothing_of_an_earlier_longer_session_is_proposed(memory: str) -> None:
+    drafter = SuffixDrafter({"min_probability": 0, "memory": memory})
     longer = drafter.open(PIN, list(range(1, 41)))
     longer.propose(8)
     longer.close()
+    drafter.flush()
     shorter = drafter.open(PIN, [1, 2, 99])
     assert shorter.propose(8) == EMPTY
     shorter.commit([1, 2])
@@ -111,8 +122,9 @@ class CountingArray(array):
     reads = 0
 
     def __getitem__(self, key: Any) -> Any:
-        CountingArray.reads += 1
-        return super().__getitem__(key)
+        found = super().__getitem__(key)
+        CountingArray.reads += len(found) if isinstance(key, slice) else 1
+        return found
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 40, 5000])
@@ -134,8 +146,8 @@ def test_a_proposal_reads_no_more_of_a_long_history_than_of_a_short_one(vocabula
             worst = max(worst, CountingArray.reads)
         return worst
 
-    # 4 levels, 32 links each, at most MAX_MATCH ids compared per link that is not found twice
-    bound = 4 * 32 * 16 + 8 * MAX_MATCH
+    # 4 levels, 32 links each, MAX_MATCH ids read per link that is not found twice; and the n-grams hashed
+    bound = 4 * 32 * MAX_MATCH + 4 * MAX_MATCH
     assert reads(500) <= bound
     assert reads(50_000) <= bound
 
@@ -176,6 +188,24 @@ def test_tokens_entered_in_bulk_are_found_like_those_entered_singly(seed: int, c
     assert found == search(grown, 2)
 
 
+@given(
+    tokens=st.lists(st.integers(0, 3), min_size=2, max_size=300),
+    drops=st.lists(st.integers(0, 100), max_size=5),
+    more=st.lists(st.integers(0, 3), max_size=50),
+)
+def test_what_was_dropped_is_not_found_and_the_rest_still_is(
+    tokens: list[int], drops: list[int], more: list[int]
+) -> None:
+    grown = array("i", tokens)
+    index = SuffixIndex(grown)
+    for n in drops:
+        index.drop(min(n, len(grown) - 1))
+        grown.extend(more)
+        index.update()
+    found = {match.end: match.length for match in index.matches(grown, 2, most=10_000)}
+    assert found == search(grown, 2)
+
+
 def search(tokens: array[int], least: int) -> dict[int, int]:
     """End -> length of every match of at least `least` tokens, the slow way."""
     found = {}
@@ -199,6 +229,17 @@ class TestConfig:
             ("max_candidates", 2.5),
             ("min_probability", 1.1),
             ("min_probability", "high"),
+            ("memory", "on"),
+            ("memory", True),
+            ("memory", ["disk"]),
+            ("memory_tokens", 10),
+            ("memory_tokens", 1e6),
+            ("memory_days", 0),
+            ("memory_days", "month"),
+            ("prompts", "yes"),
+            ("prompts", 1),
+            ("folder", "relative/path"),
+            ("folder", 3),
         ],
     )
     def test_a_bad_value_is_refused_by_its_path(self, key: str, value: object) -> None:

@@ -1,0 +1,41 @@
+"""A certificate is taken up by the next load of the real model: its lane, its block, its costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pilotfish.daemon.certificates import Certificate, CertificateStore, identity_of
+from pilotfish.daemon.config import Config
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.types import EngineOptions, Lane
+from pilotfish.manifests.pins import pin_file
+from pilotfish.ollama_overlay.launch import Launch
+from pilotfish.ollama_overlay.loading import load
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
+
+pytestmark = pytest.mark.model
+
+
+def test_a_load_takes_the_certified_lane_and_nothing_is_left_to_certify(smollm2_path: Path, tmp_path: Path) -> None:
+    launch = Launch(smollm2_path, context=512, threads=1)
+    pin, options = pin_file(smollm2_path, tmp_path), launch.engine_options(tmp_path)
+    identity = identity_of(pin, LlamaVerifier().fingerprint(tmp_path), options)
+    lane = Lane("certified", (2, 3, 5), "bf16", "f16", prefill_block=64, exact_cache=True, max_context=300)
+    costs = ((2, 64, 0.01), (5, 64, 0.02))
+    made = Certificate(identity, "m", "1", "", 512, lane, 1.0, 1.0, (), costs, (), (), (), 1.0, True)
+    CertificateStore(tmp_path).put(made)
+    generator, card = load(launch, Config(), tmp_path)
+    try:
+        assert generator.engine.lane == lane
+        assert generator.engine.n_ctx == 511  # room for the padding of the last forward
+        assert card.certification == ""
+    finally:
+        generator.engine.close()
+
+
+def test_a_lane_whose_environment_is_not_in_force_is_refused(smollm2_path: Path, tmp_path: Path) -> None:
+    lane = Lane("switched", (1, 2), environment=(("GGML_NOT_SET_HERE", "0"),))
+    with pytest.raises(EngineError, match="GGML_NOT_SET_HERE=0"):
+        LlamaVerifier().load(pin_file(smollm2_path, tmp_path), lane, EngineOptions())
