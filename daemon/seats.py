@@ -92,6 +92,8 @@ class Seat:
             if threaded and self.dropped:
                 threaded.post(session.close)  # it may still hang; it is closed when it comes back
             else:
+                if not threaded and not self.dropped:
+                    self._catch_up(session)  # an inline drafter may remember the whole answer, and is quick to take it
                 self._guard("close", session.close)
         if threaded:
             threaded.post(None)

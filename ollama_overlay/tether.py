@@ -28,9 +28,12 @@ POLL_SECONDS = 0.1
 def main(argv: Sequence[str]) -> int:
     """Run the program in `argv`; the exit code is its own where this process is not replaced."""
     parent, *command = argv
-    if os.uname().sysname == "Linux":
-        become(int(parent), command)
-    return watch(command)
+    try:
+        if os.uname().sysname == "Linux":
+            become(int(parent), command)
+        return watch(command)
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}")
 
 
 def become(parent: int, command: Sequence[str]) -> NoReturn:
