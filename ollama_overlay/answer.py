@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome, Timings
+from pilotfish.daemon.text import incomplete_tail
 from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.hooks.types import TokenLogprob
 
@@ -68,7 +69,7 @@ class Answer:
             self._character = b""
             return False
         self._character += self.tokenizer.piece(emission.token)
-        return inside_character(self._character)
+        return incomplete_tail(self._character) > 0
 
     def _release(self, timings: bool) -> Piece:
         held, self._held = self._held, []
@@ -90,17 +91,6 @@ class Answer:
             predicted_n=len(self.tokens),
             predicted_ms=1000 * (time.perf_counter() - first),
         )
-
-
-def inside_character(data: bytes) -> bool:
-    """Whether `data` ends inside a UTF-8 character that more bytes could complete."""
-    for back in range(1, min(3, len(data)) + 1):
-        byte = data[-back]
-        if byte < 0x80:
-            return False
-        if byte >= 0xC0:
-            return byte < 0xF8 and back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
-    return False
 
 
 def empty_outcome(request: GenerationRequest) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pilotfish.daemon.controller import Controller, CostModel, Eager, Round
 from pilotfish.daemon.coordinator import run_session
@@ -40,13 +40,13 @@ class Always(Eager):
         self.rounds.append((len(round.proposal), round.committed))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Answer:
-    """What a client would have seen."""
+    """What a client would have seen, and who decided."""
 
-    emissions: list[Emission] = field(default_factory=list)
-    outcome: Outcome = None  # type: ignore[assignment]  # set before anyone reads it
-    controller: Controller = None  # type: ignore[assignment]
+    emissions: list[Emission]
+    outcome: Outcome
+    controller: Controller
 
     @property
     def ids(self) -> list[int]:
@@ -73,12 +73,11 @@ def answer(
     seats = [Seat(d, SameIds(), n_vocab=engine.n_vocab, deadline=deadline) for d in drafters]
     for seat in seats:
         seat.open(pin, request.prompt)
-    result = Answer(controller=controller or Always(engine, most))
+    emissions: list[Emission] = []
+    controller = controller or Always(engine, most)
     try:
-        result.outcome = run_session(
-            engine, request, seats, result.controller, result.emissions.extend, cancelled, clock or FakeClock()
-        )
+        outcome = run_session(engine, request, seats, controller, emissions.extend, cancelled, clock or FakeClock())
     finally:
         for seat in seats:
             seat.close()
-    return result
+    return Answer(emissions, outcome, controller)

@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         self.do_POST()
 
     def act(self, body: bytes) -> None:
-        if self.path == "/die":
+        if self.path == "/die" or b'"die"' in body:
             print("GGML_ASSERT(too much) failed", flush=True)
             os._exit(3)
         if self.path.startswith(("/stream", "/forever", "/break")):
