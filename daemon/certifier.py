@@ -263,11 +263,14 @@ class Certifier:
 
     def _why_plain(self) -> str:
         found = [(o, m) for m in self._measured for o in offers(m, self._measured[0], self._switches)]
-        if found and not self._notes:
-            offer, measured = min(found, key=lambda pair: plain_ratio(pair[0].lane, pair[1]))
-            ratio = plain_ratio(offer.lane, measured)
-            return f"widths {ranges(offer.lane.widths)} are alike, but plain steps would take {ratio:.2f}x stock's time"
-        return "; ".join(self._notes) or "only single steps are alike in every setting tried"
+        refused = [(offer, measured) for offer, measured in found if not affordable(offer, measured)]
+        reasons = [] if found else ["only single steps are alike in every setting tried"]
+        if refused and self._proof is None:
+            offer, measured = min(refused, key=lambda pair: plain_ratio(pair[0].lane, pair[1]))
+            ratio, prompts = plain_ratio(offer.lane, measured), measured.prefill / (measured.stock_prefill or 1)
+            figures = f"{ratio:.2f}x stock's time, prompts {prompts:.2f}x"
+            reasons.append(f"widths {ranges(offer.lane.widths)} are alike, but plain steps would take {figures}")
+        return "; ".join([*reasons, *self._notes])
 
     def _describe(self, measured: Measured) -> dict[str, Any]:
         """For people: what was seen in one setting."""

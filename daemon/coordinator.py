@@ -119,6 +119,7 @@ class Coordinator:
         drafted = self._clock()
         rows = self._target.verify(proposal.tokens)
         self.state = State.VERIFIED
+        proposal = proposal.first(len(rows) - 1)  # at the end of the context, padding may leave less room
         verified = self._clock()
         emissions = self._accept(rows, proposal)
         self._commit([e.token for e in emissions], seat)

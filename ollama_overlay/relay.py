@@ -29,22 +29,41 @@ _ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 async def relay(http: web.Request, sidecar: Sidecar) -> web.StreamResponse:
     """The stock server's answer to `http`. Raises EngineError while nothing of the answer has been sent."""
     body = await http.read()
+    try:
+        return await _relay(http, body, sidecar)
+    except _Unreachable:  # it ended since it was last heard of, and has got nothing of the request
+        return await _relay(http, body, sidecar)
+
+
+class _Unreachable(EngineError):
+    """Nobody listens at the server's address."""
+
+
+async def _relay(http: web.Request, body: bytes, sidecar: Sidecar) -> web.StreamResponse:
     async with sidecar.running() as process:
-        try:
-            answer = await sidecar.session.request(
-                http.method,
-                URL(process.url + http.raw_path, encoded=True),
-                headers=_headers(http.raw_headers, _HOP_BY_HOP | _OF_THE_BODY),
-                skip_auto_headers=_ADDED_BY_AIOHTTP,
-                data=body,
-                allow_redirects=False,
-            )
-        except aiohttp.ClientError as error:
-            raise _broken(process, error) from error
+        answer = await _ask(http, body, sidecar.session, process)
         try:
             return await _pass_back(http, answer, process)
         finally:
             answer.close()
+
+
+async def _ask(
+    http: web.Request, body: bytes, session: aiohttp.ClientSession, process: Process
+) -> aiohttp.ClientResponse:
+    try:
+        return await session.request(
+            http.method,
+            URL(process.url + http.raw_path, encoded=True),
+            headers=_headers(http.raw_headers, _HOP_BY_HOP | _OF_THE_BODY),
+            skip_auto_headers=_ADDED_BY_AIOHTTP,
+            data=body,
+            allow_redirects=False,
+        )
+    except aiohttp.ClientConnectorError as error:
+        raise _Unreachable(await _broken(process, error)) from error
+    except aiohttp.ClientError as error:
+        raise EngineError(await _broken(process, error)) from error
 
 
 async def _pass_back(http: web.Request, answer: aiohttp.ClientResponse, process: Process) -> web.StreamResponse:
@@ -69,12 +88,12 @@ async def _next(answer: aiohttp.ClientResponse, process: Process) -> bytes:
     try:
         return await answer.content.readany()
     except aiohttp.ClientError as error:
-        raise _broken(process, error) from error
+        raise EngineError(await _broken(process, error)) from error
 
 
-def _broken(process: Process, error: Exception) -> EngineError:
-    words = process.last_words()
-    return EngineError(f"the stock llama-server beside this runner broke off ({error}); its last words:\n{words}")
+async def _broken(process: Process, error: Exception) -> str:
+    await process.end_noticed()
+    return f"the stock llama-server beside this runner broke off ({error}); its last words:\n{process.last_words()}"
 
 
 def _headers(raw: Iterable[tuple[bytes, bytes]], without: frozenset[str]) -> CIMultiDict[str]:

@@ -27,6 +27,7 @@ log = logging.getLogger("pilotfish.sidecar")
 IDLE_SECONDS = 120.0
 STOP_SECONDS = 5.0  # from SIGTERM to SIGKILL
 POLL_SECONDS = 0.05
+NOTICE_SECONDS = 1.0  # from a broken connection to the end of the process, if that was the reason
 TAIL = 4096  # bytes of its output that are kept for the case that it fails
 LAST_LINES = 5
 _TETHER = Path(__file__).with_name("tether.py")
@@ -57,6 +58,14 @@ class Process:
         while data := await self.handle.stdout.read(1 << 16):
             self.tail += data
             del self.tail[:-TAIL]
+
+    async def end_noticed(self) -> None:
+        """Return when its end is known here, and all that it said; or after a moment, if it lives on."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(NOTICE_SECONDS):
+                await self.handle.wait()
+                if self.reading is not None:
+                    await asyncio.shield(self.reading)
 
     async def stop(self) -> None:
         """End it, and return when it has ended."""
@@ -180,8 +189,7 @@ class Sidecar:
                     if answer.status == 200:
                         return
             await asyncio.sleep(POLL_SECONDS)
-        if process.reading is not None:
-            await process.reading
+        await process.end_noticed()
         code = process.handle.returncode
         raise EngineError(f"the stock llama-server ended with code {code} before it was ready:\n{process.last_words()}")
 

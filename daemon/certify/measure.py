@@ -82,7 +82,7 @@ def _signature(bench: Bench, length: int) -> object:
 
 def glance_sites(switches: Sequence[int], limit: int) -> tuple[Site, ...]:
     """Where every setting is looked at: a short context, and one past each switch."""
-    after = switches or (256,)  # without a switch: where the attention of ggml's CPU backend has one
+    after = {256, *switches}  # where the attention of ggml's CPU backend has one, found here or not
     starts = [SHORT, *(switch + 8 for switch in after)]
     return tuple(Site(0, start, GLANCE_ROWS) for start in sorted(set(starts)) if 0 < start <= limit - GLANCE_ROWS)
 

@@ -1,8 +1,8 @@
 """GBNF for the decimal numbers between two bounds.
 
-Between two bounds it is exact. With one bound, numbers of up to 16 digits are meant, and stock's rules are looser
-than the bound for some of those with a zero after the first digit (`minimum` 105 lets 15 through). Since the same
-request has to give the same text, these looser rules are kept.
+Between two bounds it is exact. With one bound, numbers of up to 16 digits are meant, and stock misses that for some
+with a one or a zero in the wrong place: `minimum` 105 lets 15 through, and `minimum` 110 does not let 1000. Since the
+same request has to give the same text, this is kept.
 """
 
 from __future__ import annotations

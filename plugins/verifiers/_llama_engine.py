@@ -99,6 +99,7 @@ class LlamaEngine:
         if self.session is not None:
             self.session.close()
         if self._model:
+            self._tokenizer.close()
             self._context.close()
             lib.llama_model_free(self._model)
             self._model = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pilotfish.hooks.errors import EngineError, UsageError
@@ -22,7 +23,7 @@ def requantize(source: Path, target: Path, kind: str) -> None:
         known = ", ".join(sorted(name.removeprefix(_PREFIX) for name in dir(lib) if name.startswith(_PREFIX)))
         raise UsageError(f"unknown quantization {kind!r}; libllama has {known}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".partial")
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     params = lib.llama_model_quantize_default_params()
     params.ftype, params.allow_requantize, params.nthread = ftype, True, default_threads()
     last_words()

@@ -6,14 +6,14 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from pilotfish.hooks.errors import RequestError
+from pilotfish.hooks.errors import EngineError, RequestError
 from pilotfish.plugins.verifiers._llama_library import lib
 
 _PIECE_ROOM = 64  # bytes; a longer piece costs one more call
 
 
 class LlamaTokenizer:
-    """Encodes and decodes with the vocabulary of a loaded model. Valid until the model is freed."""
+    """Encodes and decodes with the vocabulary of a loaded model; after `close` calls raise EngineError."""
 
     def __init__(self, vocab: Any) -> None:
         self._vocab = vocab
@@ -37,6 +37,7 @@ class LlamaTokenizer:
         return tokens
 
     def _tokenize(self, data: bytes, room: int, add_special: bool, parse_special: bool) -> tuple[int, Any]:
+        self._need_vocab()
         ids = (ctypes.c_int32 * room)()
         return lib.llama_tokenize(self._vocab, data, len(data), ids, room, add_special, parse_special), ids
 
@@ -51,6 +52,7 @@ class LlamaTokenizer:
     def _piece(self, token: int, special: bool) -> bytes:
         if not 0 <= token < self.n_vocab:
             raise RequestError(f"token id {token} is outside the vocabulary of {self.n_vocab} tokens")
+        self._need_vocab()
         room = _PIECE_ROOM
         while True:
             buffer = ctypes.create_string_buffer(room)
@@ -62,6 +64,14 @@ class LlamaTokenizer:
     def decode(self, tokens: Sequence[int], *, special: bool = True) -> bytes:
         """The pieces of `tokens`, joined: what `/detokenize` answers. Raises RequestError."""
         return b"".join(self.piece(token, special=special) for token in tokens)
+
+    def close(self) -> None:
+        """The model is about to be freed: libllama would read freed memory, so nothing may ask it any more."""
+        self._vocab = None
+
+    def _need_vocab(self) -> None:
+        if self._vocab is None:
+            raise EngineError("the model of this tokenizer is closed; load it again")
 
     def end_tokens(self) -> frozenset[int]:
         """Every id that ends a generation."""

@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def act(self, body: bytes) -> None:
         if self.path == "/die" or b'"die"' in body:
-            print("GGML_ASSERT(too much) failed", flush=True)
+            sys.stderr.write("GGML_ASSERT(too much) failed\n")
             os._exit(3)
         if self.path.startswith(("/stream", "/forever", "/break")):
             return self.stream(body.decode())
@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer(int(option("--status", "200")), json.dumps(seen).encode())
 
     def stream(self, folder: str) -> None:
-        """Chunks that are numbered. The second waits for the file `go` in `folder`; a broken connection makes `gone`."""
+        """Chunks. The second waits for the file `go` in `folder`; a broken connection makes the file `gone`."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")

@@ -186,13 +186,13 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_runner_takes_it_along(server):
+def test_a_killed_runner_takes_it_along(server):
     command = [sys.executable, "-c", PARENT, server, *ARGV]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())
         assert not gone(pid)
         parent.kill()
-    await until(lambda: gone(pid))
+    asyncio.run(until(lambda: gone(pid)))
 
 
 WATCH = f"""
@@ -204,20 +204,20 @@ sys.exit(tether.watch(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("how", ["its parent went", "it was told to end", "the program ended"])
-async def test_where_the_kernel_does_not_help_a_watchman_does(tmp_path, how):
+def test_where_the_kernel_does_not_help_a_watchman_does(tmp_path, how):
     said = tmp_path / "pid"
     program = f"import os, time; open({str(said)!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(1); exit(5)"
     forever = program.replace("time.sleep(1)", "time.sleep(600)")
     command = [sys.executable, "-c", WATCH, sys.executable, "-c", program if how == "the program ended" else forever]
     watchman = subprocess.Popen(command, stdin=subprocess.PIPE)
-    await until(lambda: said.exists() and said.read_text().endswith("."))
+    asyncio.run(until(lambda: said.exists() and said.read_text().endswith(".")))
     pid = int(said.read_text()[:-1])
     if how == "its parent went":
         watchman.stdin.close()
     if how == "it was told to end":
         watchman.terminate()
 
-    await until(lambda: gone(pid))
+    asyncio.run(until(lambda: gone(pid)))
     code = watchman.wait(20)
     watchman.stdin.close()
     assert code == {"its parent went": 256 - 9, "it was told to end": 256 - 15, "the program ended": 5}[how]

@@ -231,3 +231,19 @@ def test_closing_an_engine_closes_its_session(load_engine: Callable[..., LlamaEn
     engine.close()
     with pytest.raises(ProtocolViolation, match="closed"):
         session.verify([])
+    with pytest.raises(EngineError, match="closed"):
+        engine.tokenizer.encode("hello")
+
+
+@pytest.mark.model
+def test_a_context_that_is_no_multiple_of_256_takes_prompts_up_to_the_cells_it_gets(
+    load_engine: Callable[..., LlamaEngine], smollm2_path: Path
+) -> None:
+    """libllama rounds the cells up, but not the longest block it takes without aborting the process."""
+    engine = load_engine(smollm2_path, Lane("given"), n_ctx=100)
+    try:
+        assert engine.n_ctx == 256
+        with ready(engine, [5] * 255) as session:
+            assert session.verify([]).pick(0) in range(engine.n_vocab)
+    finally:
+        engine.close()
