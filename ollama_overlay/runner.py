@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from aiohttp import web
 
 from pilotfish.daemon import config, paths
-from pilotfish.daemon.certify.idle import IdleCertifier, certifying
+from pilotfish.daemon.certify.idle import certifying, idle_certifier
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.ollama_overlay.about import ModelCard
@@ -103,7 +103,7 @@ async def _until_stopped(server: Server, stop: asyncio.Event, launch: Launch, po
         return f"cannot load {launch.model}: {error}"
     if loaded.done():
         log.info("model loaded: %s", launch.name)
-        idle = IdleCertifier(server.certification, lambda: server.busy) if server.certification else None
+        idle = idle_certifier(server.certification, lambda: server.busy)
         async with linked(server.generator, launch, port, begun_with), certifying(idle):
             await stopping
     await stopping

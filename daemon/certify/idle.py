@@ -77,6 +77,12 @@ class IdleCertifier:
                 await process.wait()
 
 
+def idle_certifier(job: str, busy: Callable[[], bool]) -> IdleCertifier | None:
+    """One for `job`, unless there is none or `PILOTFISH_CERTIFY=off` says that idle time is to stay idle."""
+    wanted = os.environ.get("PILOTFISH_CERTIFY", "").lower() not in ("off", "0", "false")
+    return IdleCertifier(job, busy) if job and wanted else None
+
+
 @contextlib.asynccontextmanager
 async def certifying(certifier: IdleCertifier | None) -> AsyncIterator[None]:
     """Certify in idle moments until the block ends."""

@@ -129,8 +129,8 @@ def run_parity(
     contenders: Sequence[Contender] = CONTENDERS,
 ) -> Iterator[Trial]:
     """Compare every contender's ids with the plain ones, for every workload in every mode."""
-    for mode in modes:
-        for workload in workloads:
+    for workload in workloads:  # the prompt is fed once for all its answers
+        for mode in modes:
             request = subject.request(workload, mode, n_predict)
             plain = subject.answer(request, None).tokens
             for contender in contenders:

@@ -33,7 +33,7 @@ _ANY_KEY = "*"  # stands for the additional properties among the names of the op
 
 
 def grammar_of_schema(schema: Any) -> str:
-    """GBNF with a `root` rule. Raises RequestError, naming the place in the schema."""
+    """GBNF with a `root` rule. Raises RequestError, naming the place, and RecursionError for one nested too deeply."""
     converter = _Converter(schema)
     root = converter.visit(schema, "#")
     return converter.text(root)
@@ -48,6 +48,7 @@ class _Converter:
         self._built_in: dict[str, str] = {"space": BUILT_IN["space"].body}
         self._references: dict[str, str] = {}  # `$ref` to the name of its rule
         self._targets: list[tuple[str, str]] = []  # the bodies of these
+        self._visited: dict[int, tuple[Any, str]] = {}  # by identity; held, so that it stays one
         self._visitors: dict[str, Callable[[Schema, str], str]] = {
             "$ref": lambda schema, path: self._reference(schema["$ref"], path),
             "anyOf": self._any_of,
@@ -69,11 +70,15 @@ class _Converter:
         return "".join(f"{name} ::= {body}\n" for name, body in named)
 
     def visit(self, schema: Any, path: str) -> str:
-        """The rule for `schema`, which stands at `path` in the document."""
-        kind = _kind(schema, path)
-        if kind in _SIMPLE:
-            return self._use(kind)
-        return self._rule(self._visitors[kind](schema, path))
+        """The rule for `schema`, which stands at `path` in the document.
+
+        Each schema is visited once. An `allOf` can lead to one again and again, 2**30 times in a kilobyte of schema.
+        """
+        if id(schema) not in self._visited:
+            kind = _kind(schema, path)
+            name = self._use(kind) if kind in _SIMPLE else self._rule(self._visitors[kind](schema, path))
+            self._visited[id(schema)] = (schema, name)
+        return self._visited[id(schema)][1]
 
     def _rule(self, body: str) -> str:
         return self._rules.setdefault(body, f"r{len(self._rules)}")

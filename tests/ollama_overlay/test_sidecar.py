@@ -79,9 +79,16 @@ def test_a_launch_that_named_no_port_gets_one_all_the_same():
     assert on_port(["--host", "0.0.0.0", "--port", "9"], 7) == ["--host", "127.0.0.1", "--port", "7"]
 
 
-async def test_nothing_runs_before_the_first_request_and_then_one_for_all(beside):
+@pytest.fixture
+def started():
+    """`started()`: the processes that this test started and that run."""
+    before = {child.pid for child in psutil.Process().children()}
+    return lambda: [child for child in psutil.Process().children() if child.pid not in before]
+
+
+async def test_nothing_runs_before_the_first_request_and_then_one_for_all(beside, started):
     sidecar = beside("--slow", "0.3")
-    assert psutil.Process().children() == []
+    assert started() == []
     first, second = await asyncio.gather(about(sidecar), about(sidecar))
     third = await about(sidecar)
 
@@ -139,12 +146,12 @@ async def test_a_client_that_leaves_during_the_start_does_not_end_it_for_others(
 
 
 @pytest.mark.parametrize("when", ["running", "starting", "never started"])
-async def test_closing_ends_it(beside, when):
+async def test_closing_ends_it(beside, started, when):
     sidecar = beside("--slow", "60" if when == "starting" else "0")
     starting = asyncio.create_task(about(sidecar)) if when != "never started" else None
     if starting:
-        await until(lambda: psutil.Process().children() if when == "starting" else starting.done())
-    children = psutil.Process().children()
+        await until(lambda: started() if when == "starting" else starting.done())
+    children = started()
     await sidecar.close()
 
     assert len(children) == (0 if starting is None else 1)

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pilotfish.daemon.certify.idle import IdleCertifier, certifying
+import pytest
+
+from pilotfish.daemon.certify.idle import IdleCertifier, certifying, idle_certifier
 
 COPY_JOB = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.readline())"
 HANG = "import sys, time, pathlib; pathlib.Path(sys.argv[1]).write_text('begun'); time.sleep(600)"
@@ -54,3 +56,10 @@ async def test_a_request_ends_it_and_it_starts_again_later(tmp_path: Path) -> No
         path.unlink()
         busy[0] = False
         await until(path.exists)
+
+
+def test_it_can_be_switched_off_and_without_a_job_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert idle_certifier("job\n", lambda: False) is not None
+    assert idle_certifier("", lambda: False) is None
+    monkeypatch.setenv("PILOTFISH_CERTIFY", "off")
+    assert idle_certifier("job\n", lambda: False) is None

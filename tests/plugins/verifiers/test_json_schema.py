@@ -219,3 +219,18 @@ def test_equal_parts_are_one_rule() -> None:
     wide = {"properties": {f"p{i}": {"type": "string", "maxLength": 5} for i in range(100)}}
     assert grammar_of_schema(wide).count("char{0,5}") == 1
     assert len(grammar_of_schema(wide)) < 100 * len(json.dumps(wide))
+
+
+def test_parts_of_parts_are_not_visited_again_and_again() -> None:
+    levels = 60  # 2**60 ways from the first to the last
+    defs: dict[str, object] = {f"d{levels}": {"properties": {"a": {"type": "null"}}}}
+    for i in range(levels):
+        part = {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}]}
+        defs[f"d{i}"] = {"properties": {"a": part, "b": part | {}}}
+    assert grammar_of_schema({"$ref": "#/$defs/d0", "$defs": defs})
+
+
+def test_parts_that_lead_back_to_themselves_are_refused() -> None:
+    around = {"properties": {"a": {"allOf": [{"$ref": "#/$defs/d"}]}}}
+    with pytest.raises(RecursionError):  # which is the request's fault, see `grammar_of`
+        grammar_of_schema({"$ref": "#/$defs/d", "$defs": {"d": around}})
