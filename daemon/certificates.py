@@ -76,7 +76,8 @@ def identity_of(pin: TargetPin, engine: str, options: EngineOptions, parity: str
 class Certificate:
     """What was measured. `costs` are (width, position, seconds) in the lane; `variants` and `regimes` are for people.
 
-    `complete` says that every width got all the rows it should; otherwise time ran out and `findings` say where.
+    `complete` says that every width got all the rows it should; otherwise time ran out and `findings` say where. One
+    that is not `conclusive` found no lane because time ran out: it is not kept, since the check at load knows more.
     """
 
     identity: Identity
@@ -94,6 +95,7 @@ class Certificate:
     findings: tuple[str, ...]
     seconds: float  # that the certification took
     complete: bool
+    conclusive: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as JSON-ready values, without the checksum."""

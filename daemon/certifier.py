@@ -36,6 +36,7 @@ from pilotfish.daemon.certify.measure import (
     noise,
     time_costs,
     time_prefill,
+    widths_within,
 )
 from pilotfish.daemon.lanes import (
     Measured,
@@ -59,6 +60,9 @@ log = logging.getLogger("pilotfish.certifier")
 BUDGET = 60.0  # seconds
 SURVEY_SHARE = 0.6  # of the budget; the rest is for the proof
 SWITCHES_SHARE = 0.06  # of the budget, for contexts that double while nothing is known about them
+
+CANDIDATE_SHARE = 0.35  # of the survey's time that is left, for the glances at one candidate
+OUT_OF_TIME = "time ran out before every setting was tried"
 
 OpenProbe = Callable[[Lane, Deadline], Probe]
 Progress = Callable[[str], None]
@@ -95,6 +99,7 @@ class Certifier:
         self._progress = progress
         self._measured: list[Measured] = []
         self._switches: tuple[int, ...] = ()
+        self._widths = ALL_WIDTHS  # that are tried
         self._text: list[int] = []
         self._engine = ""
         self._n_ctx = task.options.n_ctx
@@ -108,7 +113,7 @@ class Certifier:
             try:
                 self._survey(stack)
             except OutOfTime:
-                self._notes.append("time ran out before every setting was tried")
+                self._notes.append(OUT_OF_TIME)
         if self._measured and not self._measured[0].trouble:
             offer = self._prove()
         return self._certificate(offer)
@@ -125,6 +130,7 @@ class Certifier:
         stock.forget()
         self._progress("measuring stock settings")
         self._measured.append(self._measure_stock(stock))
+        self._choose_widths(self._measured[0])
         if self._task.identity.parity == "stock":
             return
         kept: Bench | None = stock
@@ -132,6 +138,18 @@ class Certifier:
             stock.probe.close()
             kept = None
         self._survey_candidates(kept)
+
+    def _choose_widths(self, stock: Measured) -> None:
+        """Fewer widths for a model, or a machine, that is too slow for all of them."""
+        step = stock.noise * max(seconds for (width, _), seconds in stock.costs.items() if width == 1)
+        wanted = (
+            ALL_WIDTHS
+            if self._task.identity.parity == "stock"
+            else widths_within(CANDIDATE_SHARE * self._survey_ends.left, step, len(stock.rows))
+        )
+        if wanted[-1] < ALL_WIDTHS[-1]:
+            self._widths = tuple(width for width in ALL_WIDTHS if width <= wanted[-1])
+            self._notes.append(f"only widths up to {wanted[-1]} were tried: more would not fit the time")
 
     def _survey_candidates(self, stock: Bench | None) -> None:
         pending = candidates(self._task.options, weights_first=True)
@@ -182,20 +200,21 @@ class Certifier:
     def _measure(self, bench: Bench, setting: Lane, stock: Bench | None) -> Measured:
         self._progress(f"comparing widths: {setting_name(setting)}")
         sites = glance_sites(self._switches, self._n_ctx)
-        rows = {site: glance(bench, site, ALL_WIDTHS) for site in sites}
+        rows = {site: glance(bench, site, self._widths) for site in sites}
+        timed = tuple(width for width in COST_WIDTHS if width <= self._widths[-1])
         self._progress(f"timing: {setting_name(setting)}")
         positions = cost_positions(self._n_ctx)
         if stock is None:
             first = self._measured[0]
-            samples, prefill = time_costs([(bench, COST_WIDTHS)], positions)[0], time_prefill([bench], self._n_ctx)[0]
+            samples, prefill = time_costs([(bench, timed)], positions)[0], time_prefill([bench], self._n_ctx)[0]
             return Measured(setting, rows, fastest(samples), prefill, first.costs, first.prefill, first.noise)
-        own, stocks = time_costs([(bench, COST_WIDTHS), (stock, (1,))], positions)
+        own, stocks = time_costs([(bench, timed), (stock, (1,))], positions)
         prefill, stock_prefill = time_prefill([bench, stock], self._n_ctx)
         return Measured(setting, rows, fastest(own), prefill, fastest(stocks), stock_prefill, noise(stocks))
 
     def _is_perfect(self, measured: Measured) -> bool:
         """Every width alike, and neither steps nor prompts slower than stock's: nothing is left to look for."""
-        found = [offer for offer in offers(measured, self._measured[0], ()) if offer.lane.widths == ALL_WIDTHS]
+        found = [offer for offer in offers(measured, self._measured[0], ()) if offer.lane.widths == self._widths]
         return bool(found) and affordable(found[0], measured)
 
     def _prove(self) -> Offer | None:
@@ -250,7 +269,11 @@ class Certifier:
             findings=(*self._notes, *(proof.findings if proof else ())),
             seconds=round(self._budget - self._deadline.left, 1),
             complete=bool(proof and proof.complete),
+            conclusive=lane.max_width > 1 or not self._out_of_time(),
         )
+
+    def _out_of_time(self) -> bool:
+        return self._deadline.left <= 0 or any("time ran out" in note for note in self._notes)
 
     def _named(self, lane: Lane) -> Lane:
         reason = "; ".join(self._proof.findings) if self._proof else ""
@@ -264,7 +287,8 @@ class Certifier:
     def _why_plain(self) -> str:
         found = [(o, m) for m in self._measured for o in offers(m, self._measured[0], self._switches)]
         refused = [(offer, measured) for offer, measured in found if not affordable(offer, measured)]
-        reasons = [] if found else ["only single steps are alike in every setting tried"]
+        tried = len(self._measured) > 1
+        reasons = ["only single steps are alike in every setting tried"] if tried and not found else []
         if refused and self._proof is None:
             offer, measured = min(refused, key=lambda pair: plain_ratio(pair[0].lane, pair[1]))
             ratio, prompts = plain_ratio(offer.lane, measured), measured.prefill / (measured.stock_prefill or 1)

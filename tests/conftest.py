@@ -29,6 +29,7 @@ MODEL_CACHE = CACHE / "test-models"
 os.environ.update(
     PILOTFISH_STATE=str(CACHE / "test-state"),
     PILOTFISH_CACHE=str(CACHE / "test-cache"),
+    PILOTFISH_CERTIFY="off",  # idle runners would certify beside the tests that measure nothing but need the cores
     PILOTFISH_SOCKET=str(Path(tempfile.gettempdir()) / f"pilotfish-tests-{os.getpid()}" / "daemon.sock"),
     XDG_CONFIG_HOME=str(CACHE / "test-config"),
 )

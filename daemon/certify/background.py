@@ -54,7 +54,7 @@ def _certify(job: dict[str, Any]) -> int:
         raise EngineError(f"no verifier is named {job['verifier']!r} any more")
     pin, options = pin_from_json(job["pin"]), options_from_json(job["options"])
     certificate, path = certify(pin, verifier, options, parity=job["parity"], budget=BUDGET)
-    log.info("%s: certified: %s", certificate.model, certificate.summary())
+    log.info("%s: %s: %s", certificate.model, "certified" if path else "not certified", certificate.summary())
     return 0 if path else 1
 
 

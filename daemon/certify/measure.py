@@ -22,6 +22,8 @@ SIGNATURE_WIDTHS = (1, 2, 4)
 SIGNATURE_ROWS = 4  # one row of a whole vocabulary's logits shows a changed kernel nearly always; these are for luck
 
 GLANCE_ROWS = MAX_WIDTH + 1
+TIERS = tuple(tuple(range(1, most + 1)) for most in (MAX_WIDTH, 16, 8, 4))
+ROW_COST = 0.6  # single steps that a row of a wider forward takes, roughly
 GLANCE_LEAST = 16  # rows that every width gets; one whole block where that is more
 
 
@@ -92,6 +94,15 @@ def glance(bench: Bench, site: Site, widths: Sequence[int], base: int = 1) -> Ro
     wanted = {width: max(width, GLANCE_LEAST // width * width) for width in widths}
     wanted |= {width: site.rows for width in (1, 2, base) if width in wanted}
     return {width: tuple(bench.walk(site, width, rows)) for width, rows in wanted.items()}
+
+
+def widths_within(seconds: float, step: float, sites: int) -> tuple[int, ...]:
+    """The most widths whose glances at `sites` sites are expected to fit `seconds`, given what a single step takes."""
+    for widths in TIERS[:-1]:
+        rows = 2 * GLANCE_ROWS + sum(max(width, GLANCE_LEAST // width * width) for width in widths)
+        if sites * rows * ROW_COST * step <= seconds:
+            return widths
+    return TIERS[-1]
 
 
 def cost_positions(limit: int) -> tuple[int, ...]:

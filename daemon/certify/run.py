@@ -30,7 +30,7 @@ def certify(
     budget: float = BUDGET,
     progress: Progress = lambda what: None,
 ) -> tuple[Certificate, Path | None]:
-    """Certify `pin` and keep the certificate under `options.state_dir`; the certificate and its file.
+    """Certify `pin` and keep the certificate under `options.state_dir`; the certificate and its file, None if not kept.
 
     Raises EngineError when the verifier offers no probe or the model does not load.
     """
@@ -44,7 +44,8 @@ def certify(
 
     task = Task(identity, pin.name, options, [w.prompt for w in load_workloads()], keep_stock=has_room_twice(pin))
     certificate = Certifier(task, open_probe, budget=budget, deadline=deadline, progress=progress).run()
-    return certificate, CertificateStore(options.state_dir).put(certificate)
+    kept = CertificateStore(options.state_dir).put(certificate) if certificate.conclusive else None
+    return certificate, kept
 
 
 def identity_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: str) -> Identity | None:

@@ -61,7 +61,15 @@ def command(
         click.echo(json.dumps(certificate.to_json(), indent=2))
     else:
         show(certificate)
-        out.print(f"kept as {path}" if path else "it could not be kept; see the log", style="dim", markup=False)
+        out.print(_kept(certificate, path), style="dim", markup=False)
+
+
+def _kept(certificate: Certificate, path: Path | None) -> str:
+    if path:
+        return f"kept as {path}"
+    if not certificate.conclusive:
+        return "not kept, because time ran out before a lane was found: give it more with --budget"
+    return "it could not be kept; see the log"
 
 
 def _pin(model: str, root: Path | None, options: EngineOptions) -> TargetPin:

@@ -246,3 +246,19 @@ def test_a_sites_prefix_is_always_written_by_the_same_blocks() -> None:
     for other in (Site(0, 200, 8), Site(0, 70, 8), Site(2, 150, 8)):
         bench.walk(other, 3)
         assert bench.walk(site, 1) == first
+
+
+def test_a_slow_model_is_certified_for_fewer_widths() -> None:
+    lab = Lab(
+        lambda setting, clock: FakeProbe(setting=setting.name, clock=clock, cost=lambda width: 0.05 + 0.04 * width)
+    )
+    certificate = lab.certify(240.0)
+    assert certificate.conclusive
+    assert certificate.lane.widths in (ALL[:16], ALL[:8])
+    assert "only widths up to" in certificate.findings[0]
+
+
+def test_a_plain_lane_for_lack_of_time_is_no_conclusion() -> None:
+    assert not Lab(uniform).certify(3.0).conclusive
+    never = Lab(lambda setting, clock: FakeProbe(lambda width, cells: width, setting=setting.name, clock=clock))
+    assert never.certify().conclusive

@@ -59,6 +59,7 @@ async def test_a_request_ends_it_and_it_starts_again_later(tmp_path: Path) -> No
 
 
 def test_it_can_be_switched_off_and_without_a_job_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
     assert idle_certifier("job\n", lambda: False) is not None
     assert idle_certifier("", lambda: False) is None
     monkeypatch.setenv("PILOTFISH_CERTIFY", "off")
