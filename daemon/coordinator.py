@@ -241,6 +241,7 @@ class Coordinator:
                 accepted=counts.accepted,
                 rounds=counts.rounds,
                 seconds=self._last_token - self._started,
+                drafters=tuple(seat.name for seat in self._seats),
                 dropped={seat.name: seat.dropped for seat in self._seats if seat.dropped},
             ),
         )

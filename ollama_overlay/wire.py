@@ -123,6 +123,7 @@ def report_json(outcome: Outcome) -> dict[str, Any]:
         "rounds": report.rounds,
         "drafted": report.drafted,
         "accepted": report.accepted,
+        "drafters": list(report.drafters),
         "dropped": report.dropped,
     }
 

@@ -82,7 +82,7 @@ def in_state(state: str) -> Callable[[dict], bool]:
 
 def test_switched_off_in_mid_answer(governed, home):
     whole = governed.post("/completion", **BODY, n_predict=64).json()
-    assert whole["pilotfish"]["speculated"]
+    assert whole["pilotfish"]["drafters"] == ["suffix"]
     with daemon(home):
         status_once(home, lambda found: found["runners"] and found["runners"][0]["totals"]["requests"])
         with governed.http.stream("POST", "/completion", json={**BODY, "n_predict": 64, "stream": True}) as response:
@@ -92,16 +92,17 @@ def test_switched_off_in_mid_answer(governed, home):
             status_once(home, in_state("off"))
             events += lines
         assert [token for event in events for token in event["tokens"]] == whole["tokens"]
-        assert events[-1]["pilotfish"]["speculated"]
+        assert events[-1]["pilotfish"]["drafters"] == ["suffix"]
 
         plain = governed.post("/completion", **BODY, n_predict=64).json()
+        assert plain["pilotfish"]["drafters"] == []
         assert not plain["pilotfish"]["speculated"]
         assert plain["tokens"] == whole["tokens"]
 
         toggle(home, "on")
         status_once(home, lambda found: not in_state("off")(found))
         again = governed.post("/completion", **BODY, n_predict=64).json()
-        assert again["pilotfish"]["speculated"]
+        assert again["pilotfish"]["drafters"] == ["suffix"]
         assert again["tokens"] == whole["tokens"]
 
 

@@ -58,6 +58,7 @@ async def test_a_streamed_answer_is_one_chunk_per_token_and_a_final_one():
         "rounds": 1,
         "drafted": 3,
         "accepted": 2,
+        "drafters": [],
         "dropped": {},
     }
 
