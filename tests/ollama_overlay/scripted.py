@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +17,7 @@ from pilotfish.ollama_overlay.about import ModelCard
 from pilotfish.ollama_overlay.server import Server
 from tests.fakes.engine import FakeEngine
 
+BODY = {"prompt": "2 3 4", "n_predict": 3, "temperature": 0}
 WORDS = [Emission(5, "five "), Emission(6, "six ", drafted=True), Emission(7, "seven", drafted=True)]
 
 
@@ -108,3 +111,26 @@ async def serving(generator: ScriptedGenerator, template: str = CHATML) -> Async
         server.cancel()
         await client.close()
         assert server.join(5), "the engine's thread did not end"
+
+
+async def ask(client, path="/completion", **body):
+    response = await client.post(path, json=body)
+    return response.status, await response.json()
+
+
+async def events(client, path="/completion", **body):
+    response = await client.post(path, json={**body, "stream": True})
+    assert response.status == 200
+    assert response.headers["Content-Type"].startswith("text/event-stream")
+    lines = (await response.text()).split("\n\n")
+    assert lines.pop() == ""
+    assert all(line.startswith("data: ") for line in lines)
+    return [line if (line := text.removeprefix("data: ")) == "[DONE]" else json.loads(line) for text in lines]
+
+
+async def until(condition):
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not happen within five seconds")
