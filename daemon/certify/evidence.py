@@ -78,7 +78,7 @@ class Evidence:
             self._keep(())
         if self.proven < self._limit:
             self.findings.append(f"compared up to {self.proven} of {self._bench.probe.n_ctx} tokens of context")
-        self.lane = replace(self.lane, max_context=min(self.proven, self._limit))
+        self._end_at(min(self.proven, self._limit))
 
     def _rejections(self) -> None:
         """Forwards of which only a part is kept: rows must not see what follows them, nor what was cut before."""
@@ -158,10 +158,14 @@ class Evidence:
                 return
             before = self._bench.deadline.left
             if not self._look(Site(0, start, GLANCE_ROWS)):
-                self._limit = self.proven
-                self.regimes = [replace(r, end=min(r.end, self._limit)) for r in self.regimes if r.start < self._limit]
+                self._end_at(self.proven)
                 return
             took = before - self._bench.deadline.left
+
+    def _end_at(self, cells: int) -> None:
+        self._limit = cells
+        self.lane = replace(self.lane, max_context=cells)
+        self.regimes = [replace(r, end=min(r.end, cells)) for r in self.regimes if r.start < cells]
 
     def _look(self, site: Site) -> bool:
         """False when so many widths differ there that the lane had better end before."""

@@ -24,7 +24,7 @@ SIGNATURE_ROWS = 4  # one row of a whole vocabulary's logits shows a changed ker
 GLANCE_ROWS = MAX_WIDTH + 1
 TIERS = tuple(tuple(range(1, most + 1)) for most in (MAX_WIDTH, 16, 8, 4))
 ROW_COST = 0.6  # single steps that a row of a wider forward takes, roughly
-GLANCE_LEAST = 16  # rows that every width gets; one whole block where that is more
+GLANCE_LEAST = 16  # rows of every width, in whole blocks that fit; one block where it is wider
 
 
 SWITCH_BLOCK = 32  # tokens; short blocks, so that a bisection feeds little again
