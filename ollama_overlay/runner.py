@@ -1,6 +1,7 @@
 """The runner process: `python -m pilotfish.ollama_overlay.runner --model BLOB --port N ...`, as llama-server.
 
-It listens at once and answers 503 while the model loads. It ends with 0 on SIGTERM or SIGINT, and with 1, after a
+It listens at once and answers 503 while the model loads. It ends with 0 on SIGTERM or SIGINT, or when the front that
+started it is gone, and with 1, after a
 line that says why, when the launch is not for it, the port is taken or the model cannot be loaded. Where the shim
 named a stock llama-server it becomes that one instead of ending with 1, and starts one beside itself for requests
 that it does not serve.
@@ -21,6 +22,7 @@ from aiohttp import web
 from pilotfish.daemon import config, paths
 from pilotfish.daemon.certify.idle import certifying, idle_certifier
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
+from pilotfish.daemon.tether import when_let_go
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.ollama_overlay.about import ModelCard
 from pilotfish.ollama_overlay.attempts import unfinished
@@ -135,6 +137,7 @@ def _stop_on_signals() -> asyncio.Event:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    when_let_go(stop.set)
     return stop
 
 

@@ -52,7 +52,7 @@ def command(
             progress.update(task, description=f"loading {model} {kind or ''}")
             path = variant(source, kind) if kind else source
             lane = STOCK_LANE if control else None
-            subject = Subject.load(path, state_dir(), lane=lane, options=options)
+            subject = Subject.load(path, state_dir(), lane=lane, options=options, certified=not full)
             for trial in run_parity(subject, workloads, MODES, n_predict=tokens or (256 if full else 64)):
                 trials.append(trial)
                 progress.update(task, advance=1, description=f"{trial.model}, {trial.workload}, {trial.mode}")

@@ -10,6 +10,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from pilotfish.daemon.tether import tethered_environment
+
 log = logging.getLogger("pilotfish.front.runner")
 
 LAST_LINES = 8
@@ -42,7 +44,8 @@ class RunnerProcess:
         """Raises OSError when the command cannot be run."""
         process = await asyncio.create_subprocess_exec(
             *command,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,  # never written: it closes when this process ends, however it ends
+            env=tethered_environment(),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             process_group=0,

@@ -138,6 +138,7 @@ def command(system: System, bed: Bed, port: int) -> list[str]:
     settings = {
         "PILOTFISH_CONFIG": str(_write_config(system, bed)),
         "PILOTFISH_STATE": str(bed.state),
+        "PILOTFISH_CERTIFY": "off",  # an idle runner would certify while another system is timed
         "PILOTFISH_SOCKET": str(bed.folder / "none.sock"),  # no daemon of the user's is to change anything meanwhile
     }
     cleared = [word for name in sorted(os.environ) if name.startswith("PILOTFISH_STOCK") for word in ("-u", name)]

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pilotfish.daemon.certify.lookup import environment, find_lane
 from pilotfish.daemon.chat_template import ChatTemplate, Conversation
 from pilotfish.daemon.config import Config, Drafters, Speculation
 from pilotfish.daemon.controller import Eager
@@ -78,14 +79,28 @@ class Subject:
 
     @classmethod
     def load(
-        cls, path: Path, state_dir: Path | None, *, lane: Lane | None = None, options: EngineOptions | None = None
+        cls,
+        path: Path,
+        state_dir: Path | None,
+        *,
+        lane: Lane | None = None,
+        options: EngineOptions | None = None,
+        certified: bool = False,
     ) -> Subject:
-        """Load the GGUF at `path` in `lane`, or in the lane found for it. Close `engine` afterwards."""
+        """Load the GGUF at `path` in `lane`, or in the lane that the check at load finds. Close `engine` afterwards.
+
+        With `certified` a certificate's lane comes first. Its environment stays in force, so one process can do that
+        for one model only.
+        """
         verifier = Registry.load().verifier(VERIFIER)
         if verifier is None:
             raise EngineError("libllama is not installed: pip install 'pilotfish[llama]'")
         pin = pin_file(path, state_dir)
-        engine = verifier.load(pin, lane, replace(options or EngineOptions(), state_dir=state_dir))
+        options = replace(options or EngineOptions(), state_dir=state_dir)
+        if lane is None and certified:
+            lane = find_lane(pin, verifier, options).lane
+        with environment(lane):
+            engine = verifier.load(pin, lane, options)
         template = ChatTemplate.of_model(read_metadata(path).chat_template, pin.tokenizer, engine.tokenizer)
         return cls(pin, engine, template)
 
