@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
@@ -69,14 +71,14 @@ def json_response(body: Any, status: int = 200) -> web.Response:
 async def _stream(
     stream: _Stream, answers: list[Answer], request: CompletionRequest, form: Form, engine: EngineThread
 ) -> web.StreamResponse:
-    ping = float(request.ping_seconds) if request.ping_seconds > 0 else None
     try:
-        for answer in answers:
-            async for batch in _batches(engine, answer, ping):
-                pieces = answer.add(batch, timings=request.timings_per_token)
-                await stream.write(b"".join(form.chunk(answer, piece) for piece in pieces) if batch else PING)
-            await stream.write(form.last(answer, _outcome(answer)))
-        await stream.write(form.done)
+        async with _pinging(stream, request.ping_seconds):
+            for answer in answers:
+                async for batch in _batches(engine, answer):
+                    pieces = answer.add(batch, timings=request.timings_per_token)
+                    await stream.write(b"".join([form.chunk(answer, piece) for piece in pieces]))
+                await stream.write(form.last(answer, _outcome(answer)))
+            await stream.write(form.done)
     except ConnectionError:
         log.debug("the client left in mid-stream")
     except Exception as error:
@@ -88,8 +90,31 @@ async def _stream(
     return await stream.end()
 
 
-async def _batches(engine: EngineThread, answer: Answer, ping: float | None = None) -> AsyncIterator[list[Any]]:
-    """What the engine emits, batch by batch, empty ones for pings; sets the answer's outcome at the end.
+@contextlib.asynccontextmanager
+async def _pinging(stream: _Stream, seconds: float) -> AsyncIterator[None]:
+    """Keep a silent stream alive with a comment every so often; 0 or less means never.
+
+    One task for the whole stream: a time limit on every wait would cost each token more than its JSON does.
+    """
+
+    async def ping() -> None:
+        with contextlib.suppress(ConnectionError):  # whoever writes the answer finds out as well
+            while True:
+                written = stream.written
+                await asyncio.sleep(seconds)
+                if stream.written == written:
+                    await stream.write(PING)
+
+    task = asyncio.create_task(ping()) if seconds > 0 else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+
+
+async def _batches(engine: EngineThread, answer: Answer) -> AsyncIterator[list[Any]]:
+    """What the engine emits, batch by batch; sets the answer's outcome at the end.
 
     Leaving early, by whatever exception, cancels the generation.
     """
@@ -98,7 +123,7 @@ async def _batches(engine: EngineThread, answer: Answer, ping: float | None = No
         return
     job = engine.submit(answer.request)
     try:
-        while (batch := await job.next(ping)) is not None:
+        while (batch := await job.next()) is not None:
             yield batch
         answer.outcome = job.outcome()
     finally:
@@ -116,6 +141,7 @@ class _Stream:
 
     def __init__(self, http: web.Request) -> None:
         self.begun = False
+        self.written = 0  # writes so far
         self._http = http
         self._response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
 
@@ -123,6 +149,7 @@ class _Stream:
         """Raises ConnectionError when the client is gone."""
         if not data:
             return
+        self.written += 1
         if not self.begun:
             self.begun = True
             await self._response.prepare(self._http)

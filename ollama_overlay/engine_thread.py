@@ -56,18 +56,14 @@ class Job:
         self._result: Outcome | BaseException | None = None
         self._cancelled = False
 
-    async def next(self, patience: float | None = None) -> list[Emission] | None:
-        """What was emitted since the last call: empty after `patience` seconds, None when there is no more."""
-        try:
-            async with asyncio.timeout(patience):
-                while True:
-                    await self._arrived.wait()
-                    if batch := self._take():
-                        return batch
-                    if self._result is not None:
-                        return None
-        except TimeoutError:
-            return []
+    async def next(self) -> list[Emission] | None:
+        """What was emitted since the last call, at least one emission; None when there is no more."""
+        while True:
+            await self._arrived.wait()
+            if batch := self._take():
+                return batch
+            if self._result is not None:
+                return None
 
     def outcome(self) -> Outcome:
         """How it ended, once `next` has returned None. Raises what the generation raised."""

@@ -89,9 +89,12 @@ def event(body: Mapping[str, Any]) -> bytes:
     return b"data: " + dump(body) + b"\n\n"
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
 def dump(body: Any) -> bytes:
     """UTF-8 JSON: control characters escaped, everything else as it is."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _encode(body).encode("utf-8", "replace")
 
 
 def timings_json(timings: Timings) -> dict[str, Any]:

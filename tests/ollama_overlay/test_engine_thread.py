@@ -39,13 +39,6 @@ async def test_everything_emitted_arrives_in_order_and_then_the_outcome():
     thread.join()
 
 
-async def test_waiting_without_news_gives_an_empty_batch():
-    job = Job(REQUEST)
-    assert await job.next(0.01) == []
-    job.emit(WORDS)
-    assert await job.next(5) == WORDS
-
-
 async def test_an_error_of_the_generation_is_raised_when_asked_how_it_ended():
     job = Job(REQUEST)
     job.finish(ValueError("broken"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 from pilotfish.daemon.generation import Emission, Outcome, Timings
 from pilotfish.hooks.types import TokenLogprob
 from tests.fakes.engine import FakeEngine
-from tests.ollama_overlay.scripted import BODY, ScriptedGenerator, ask, events, serving
+from tests.ollama_overlay.scripted import BODY, WORDS, ScriptedGenerator, ask, events, serving
 
 
 async def test_a_streamed_answer_is_one_chunk_per_token_and_a_final_one():
@@ -172,3 +174,13 @@ async def test_an_empty_prompt_is_answered_at_once_with_nothing():
 
     assert (status, whole["content"], whole["tokens_predicted"]) == (200, "", 0)
     assert generator.requests == []
+
+
+async def test_a_silent_stream_is_kept_alive_with_comments():
+    gate = threading.Semaphore(0)
+    async with serving(ScriptedGenerator(gate=gate)) as client:
+        response = await client.post("/completion", json={**BODY, "stream": True, "sse_ping_interval": 1})
+        assert await response.content.readline() == b":\n"
+        gate.release()
+        text = await response.text()
+    assert text.count("data: ") == len(WORDS) + 1
