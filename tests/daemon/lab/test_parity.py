@@ -30,10 +30,11 @@ def state_dir(tmp_path_factory):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize(("quantization", "tokens"), [("Q4_1", 12), ("Q8_0", 12), ("Q4_K_M", 12)])
+@pytest.mark.parametrize(("quantization", "tokens"), [("Q4_1", 10), ("Q8_0", 10), ("Q4_K_M", 10)])
 def test_every_drafter_leaves_every_answer_as_it_is(quantized, state_dir, quantization, tokens):
-    contenders = (*CONTENDERS, EVERY_SECOND_WRONG)
     subject = Subject.load(quantized(quantization), state_dir, options=OPTIONS)
+    narrow = subject.engine.lane.max_width <= 3
+    contenders = [EVERY_SECOND_WRONG if narrow and c.table.get("wrong_every") == 3 else c for c in CONTENDERS]
     try:
         trials = list(run_parity(subject, load_workloads(), MODES, n_predict=tokens, contenders=contenders))
     finally:
@@ -45,7 +46,8 @@ def test_every_drafter_leaves_every_answer_as_it_is(quantized, state_dir, quanti
         accepted[trial.contender] += trial.accepted
         drafted[trial.contender] += trial.drafted
     assert accepted["oracle"] == drafted["oracle"] > 0
-    assert 0 < accepted["oracle, every second wrong"] < drafted["oracle, every second wrong"]
+    partly = contenders[2].title
+    assert 0 < accepted[partly] < drafted[partly]
     assert accepted["junk"] == 0 < drafted["junk"]
     assert drafted["suffix"] > 0
 
