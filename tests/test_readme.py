@@ -1,0 +1,44 @@
+"""What the README shows works as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pilotfish.daemon.config import load
+from pilotfish.daemon.registry import Registry
+from tests.fakes.engine import fake_pin
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    assert found
+    return found.group(1)
+
+
+def test_the_drafter_is_loaded_by_the_config_beside_it_and_proposes(tmp_path):
+    (tmp_path / "drafters").mkdir(mode=0o755)
+    (tmp_path / "drafters" / "echo.py").write_text(block("python"))
+    (tmp_path / "pilotfish.toml").write_text(block("toml"))
+    config = load(tmp_path / "pilotfish.toml")
+    registry = Registry.load(config)
+    assert registry.problems == []
+    assert config.drafters.order == ("echo", "suffix")
+    drafter = registry.drafter("echo")
+    assert drafter is not None
+    assert drafter.open(fake_pin(), [3, 4, 5]).propose(3).tokens == (5, 5, 5)
+
+
+def test_every_linked_file_exists():
+    linked = re.findall(r"\]\((?!https?://)([^)#]+)\)", README)
+    assert linked
+    assert [path for path in linked if not (ROOT / path).exists()] == []
+
+
+def test_every_make_target_it_names_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)", README, re.MULTILINE))
+    assert {"demo", "test"} <= {name for pair in named for name in pair if name} <= targets
