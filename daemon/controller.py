@@ -5,9 +5,9 @@ Everything is measured here, on this machine, while it runs:
 - `CostModel`, one per loaded model: seconds per forward by width and context length, and how often a proposed
   token was right, by drafter and by the drafter's own confidence. What one request taught, the next one uses.
 - `Controller`, one per request: picks the width with the most expected tokens per second and keeps an account,
-  `gain = committed tokens x plain step time - time spent`. A round that the model does not expect to pay is only
-  tried while the account stays above a small debt; otherwise the request decodes plainly and tries again later,
-  at growing distances.
+  `gain = committed tokens x plain step time - time spent`. A round is only run if the account stays above a small debt
+  even when nothing of its proposal is right; otherwise the request decodes plainly and tries again later, at growing
+  distances.
 
 The clock is the caller's, so that tests can run on a fake one.
 """
@@ -63,6 +63,7 @@ class CostModel:
         self._shape: dict[tuple[int, int], float] = {}  # (width, context bucket) -> plain steps, from a certificate
         self._right: dict[tuple[str, int], tuple[float, float]] = {}  # (drafter, bucket) -> right, seen
         self.per_token = 0.0  # seconds to pick, commit and deliver one token, whatever the width
+        self.drafting = 0.0  # seconds that asking the drafters takes
         self.recent: deque[Round] = deque(maxlen=RECENT)  # oldest first
 
     def cost(self, width: int, position: int) -> float | None:
@@ -117,6 +118,11 @@ class CostModel:
             fade = 1.0 if seen < MEMORY else 0.5
             self._right[key] = (fade * right + (i < round.accepted), fade * seen + 1)
 
+    def observe_drafting(self, seconds: float) -> None:
+        """Learn what asking the drafters took: dearer at once, cheaper little by little."""
+        weight = 1.0 if seconds > self.drafting else COST_SMOOTHING
+        self.drafting += weight * (seconds - self.drafting)
+
     def _observe_cost(self, width: int, position: int, seconds: float) -> None:
         key = (width, _context_bucket(position))
         known, samples = self._cost.get(key, (seconds, 0))
@@ -170,6 +176,7 @@ class Controller:
         self._plain_step = 0.0  # seconds, at the context length of the last round
         self._plain_total = 0.0  # seconds that plain decoding would have taken so far
         self._since_plain = 0  # rounds
+        self._asked = False  # whether the last plan asked the drafters
         self._parked = 0  # committed tokens until the next try
         self._park_for = FIRST_PARK
         self.gain = 0.0
@@ -182,9 +189,9 @@ class Controller:
     def plan(self, position: int, room: int) -> int:
         """How many tokens to ask the drafters for: 0 means a plain step. `room` is the most that is of use."""
         unmeasured = self._costs.samples(self._plain_width, position) < PLAIN_SAMPLES
-        if not self._widths or unmeasured or self._parked > 0 or self._since_plain >= PLAIN_REFRESH:
-            return 0
-        return min(room, self._widths[-1] - 1) if self._affordable(0.0) else 0
+        rests = unmeasured or self._parked > 0 or self._since_plain >= PLAIN_REFRESH
+        self._asked = bool(self._widths) and not rests and room > 0 and self._affordable(self._costs.drafting)
+        return min(room, self._widths[-1] - 1) if self._asked else 0
 
     def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
         """How many of the proposed tokens to verify: the number with the most expected tokens per second."""
@@ -196,12 +203,11 @@ class Controller:
         best, best_rate = 0, MARGIN / (plain + per_token)
         for width in self._widths:
             k = min(width - 1, len(proposal))
-            cost = self._costs.cost(width, position)
-            if cost is None:
-                guess = self._guess(width, position, plain)
-                if not self._affordable(guess - plain):
-                    continue
-                cost = OPTIMISM * guess
+            known = self._costs.cost(width, position)
+            cost = self._guess(width, position, plain) if known is None else known
+            if not self._affordable(self._costs.drafting + cost - plain):  # the loss if nothing of it is right
+                continue
+            cost *= OPTIMISM if known is None else 1.0
             rate = expected[k] / (cost + expected[k] * per_token)
             if rate > best_rate:
                 best, best_rate = k, rate
@@ -212,6 +218,8 @@ class Controller:
     def observe(self, round: Round) -> None:
         """Learn from a round and settle the account."""
         self._costs.observe(round)
+        if self._asked:
+            self._costs.observe_drafting(round.draft_seconds)
         self._plain_step = (self._costs.cost(self._plain_width, round.position) or 0.0) + self._costs.per_token
         self._plain_total += round.committed * self._plain_step
         self._parked = max(0, self._parked - round.committed)
