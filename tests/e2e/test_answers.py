@@ -10,6 +10,7 @@ import ollama
 import psutil
 import pytest
 
+from pilotfish.daemon.lab.workloads import load_workloads
 from tests.e2e.ollama_server import BARE, GREEDY, MODEL, SAME_KERNELS, SEEDED, serving, wait_for
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(600)]
@@ -26,10 +27,14 @@ MODES = pytest.mark.parametrize("options", [GREEDY, SEEDED], ids=["greedy", "see
 
 @pytest.fixture(scope="module")
 def answers_of():
-    """`answers_of(server, options)`: every prompt generated, as (text, ids, counts)."""
+    """`answers_of(server, options)`: every workload's prompt answered, as (text, ids, counts)."""
 
     def ask(server, options):
-        answers = [server.client.generate(MODEL, prompt, options=options) for prompt in PROMPTS]
+        short = {**options, "num_predict": 24}
+        answers = [
+            server.client.generate(MODEL, workload.prompt, system=workload.system, options=short)
+            for workload in load_workloads()
+        ]
         return [(a.response, list(a.context or ()), *(a[name] for name in COUNTED)) for a in answers]
 
     return ask
@@ -41,6 +46,7 @@ def test_answers_equal_stocks_and_those_without_speculation(overlaid, stock, ans
 
     assert overlaid.decisions()[-1]["decision"] == "runner"
     assert overlaid.drafted() > 0
+    assert len(speculative) == 8
     assert speculative == answers_of(stock, options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,21 @@ def test_every_drafter_leaves_every_answer_as_it_is(quantized, state_dir, quanti
     assert 0 < accepted[partly] < drafted[partly]
     assert accepted["junk"] == 0 < drafted["junk"]
     assert drafted["suffix"] > 0
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_long_context_is_no_exception_with_any_number_of_threads(quantized, state_dir, threads):
+    workloads = load_workloads()
+    long = replace(workloads[0], name="long", prompt="\n\n".join(workload.prompt for workload in workloads))
+    subject = Subject.load(quantized("Q4_1"), state_dir, options=replace(OPTIONS, threads=threads))
+    try:
+        assert len(subject.request(long, MODES[0], 8).prompt) > 600
+        trials = list(run_parity(subject, [long], MODES, n_predict=8))
+    finally:
+        subject.engine.close()
+    assert [trial for trial in trials if not trial.equal] == []
+    assert sum(trial.accepted for trial in trials) > 0
 
 
 @pytest.mark.model

@@ -46,6 +46,44 @@ def write_mamba(path: Path, layers: int = 2) -> Path:
     return path
 
 
+def write_sliding_window(path: Path, window: int = 8, layers: int = 7) -> Path:
+    """A gemma-style model: every sixth layer sees all of the context, the others the last `window` tokens."""
+    random = np.random.default_rng(5)
+    heads, size, hidden = 2, 16, 64
+    writer = gguf.GGUFWriter(path, "gemma3")
+    writer.add_context_length(512)
+    writer.add_embedding_length(EMBD)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(size)
+    writer.add_value_length(size)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_sliding_window(window)
+    n_vocab = add_byte_vocabulary(writer)
+
+    def tensor(name: str, *shape: int) -> None:
+        writer.add_tensor(f"{name}.weight", random.normal(0, 0.3, shape).astype(np.float32))
+
+    tensor("token_embd", n_vocab, EMBD)
+    tensor("output_norm", EMBD)
+    for i in range(layers):
+        for norm, width in (("attn", EMBD), ("attn_q", size), ("attn_k", size), ("ffn", EMBD)):
+            tensor(f"blk.{i}.{norm}_norm", width)
+        tensor(f"blk.{i}.post_attention_norm", EMBD)
+        tensor(f"blk.{i}.post_ffw_norm", EMBD)
+        tensor(f"blk.{i}.attn_q", heads * size, EMBD)
+        tensor(f"blk.{i}.attn_k", size, EMBD)
+        tensor(f"blk.{i}.attn_v", size, EMBD)
+        tensor(f"blk.{i}.attn_output", EMBD, heads * size)
+        tensor(f"blk.{i}.ffn_gate", hidden, EMBD)
+        tensor(f"blk.{i}.ffn_up", hidden, EMBD)
+        tensor(f"blk.{i}.ffn_down", EMBD, hidden)
+    _finish(writer)
+    return path
+
+
 def add_byte_vocabulary(writer: gguf.GGUFWriter) -> int:
     """Three special tokens and the 256 bytes; how many tokens that is."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
