@@ -98,7 +98,7 @@ def test_the_runner_has_a_config_a_state_and_a_socket_of_its_own(bed, monkeypatc
     assert words[0] == "env"
     assert words[1:3] == ["-u", "PILOTFISH_STOCK"]
     settings = dict(word.split("=", 1) for word in words if word.startswith("PILOTFISH_") and "=" in word)
-    assert set(settings) == {"PILOTFISH_CONFIG", "PILOTFISH_STATE", "PILOTFISH_SOCKET"}
+    assert set(settings) == {"PILOTFISH_CONFIG", "PILOTFISH_STATE", "PILOTFISH_SOCKET", "PILOTFISH_CERTIFY"}
     assert settings["PILOTFISH_STATE"] == str(bed.state)
     assert config_file.load(Path(settings["PILOTFISH_CONFIG"])).drafters.order == ("suffix",)
 
