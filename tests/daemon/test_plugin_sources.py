@@ -10,31 +10,7 @@ from pilotfish.daemon import plugin_sources
 from pilotfish.daemon.config import Config, Plugins
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.errors import ConfigError
-
-GOOD = """
-    from pilotfish.hooks import HistoryDrafter, hookimpl
-
-    class Mine(HistoryDrafter):
-        name = "{name}"
-
-    @hookimpl
-    def pilotfish_register_drafters(register):
-        register("{name}", Mine)
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "plugins"
-    folder.mkdir(mode=0o700)
-    return folder
-
-
-def write(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.write_text(textwrap.dedent(text).lstrip("\n"))
-    path.chmod(0o600)
-    return path
+from tests.fakes.plugin_files import GOOD, write
 
 
 def load(folder: Path) -> Registry:

@@ -13,6 +13,7 @@ from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.protocols import Bridge, Verifier
 from pilotfish.hooks.types import Lane, SessionInfo, SessionReport, TokenizerPin
 from tests.fakes import fake_pin
+from tests.fakes.plugin_files import GOOD, write
 
 TEN_LINES = """
     from pilotfish.hooks import HistoryDrafter, hookimpl
@@ -27,31 +28,6 @@ TEN_LINES = """
     def pilotfish_register_drafters(register):
         register("echo", Echo)
 """
-
-GOOD = """
-    from pilotfish.hooks import HistoryDrafter, hookimpl
-
-    class Mine(HistoryDrafter):
-        name = "{name}"
-
-    @hookimpl
-    def pilotfish_register_drafters(register):
-        register("{name}", Mine)
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "plugins"
-    folder.mkdir(mode=0o700)
-    return folder
-
-
-def write(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.write_text(textwrap.dedent(text).lstrip("\n"))
-    path.chmod(0o600)
-    return path
 
 
 def load(folder: Path, **tables: dict[str, Any]) -> Registry:
