@@ -16,6 +16,7 @@ from pilotfish.daemon.seats import Seat
 from pilotfish.daemon.totals import Standing, Totals
 from pilotfish.hooks.protocols import Drafter, TargetEngine
 from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
+from pilotfish.hooks.vocabulary import TokenizerVocabulary
 
 log = logging.getLogger("pilotfish.generator")
 
@@ -148,9 +149,9 @@ class Generator:
         return [seat for drafter in drafters if drafter and (seat := self._seat(drafter, request, in_force))]
 
     def _seat(self, drafter: Drafter, request: GenerationRequest, in_force: _InForce) -> Seat | None:
-        # A drafter without a tokenizer of its own speaks the target's ids.
-        tokenizer = getattr(drafter, "tokenizer", None) or self.pin.tokenizer
-        found = in_force.registry.bridge(tokenizer, self.pin.tokenizer)
+        # A drafter without a vocabulary of its own speaks the target's ids.
+        own = TokenizerVocabulary(self.engine.tokenizer, self.pin.tokenizer)
+        found = in_force.registry.bridge(getattr(drafter, "vocabulary", None) or own, own)
         if found is None:
             log.warning("drafter %s has another vocabulary than %s and no bridge fits", drafter.name, self.pin.name)
             return None

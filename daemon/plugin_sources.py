@@ -24,6 +24,7 @@ from pilotfish.hooks.errors import ConfigError
 ENTRY_POINTS = "pilotfish"
 _BUILT_INS = "pilotfish.plugins"
 _KINDS = ("drafters", "bridges", "verifiers")
+_FIRST = ("identity", "vocab_map")  # bridges are asked in the order of registration, the most exact first
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -41,9 +42,10 @@ def built_ins() -> Iterator[PluginSource]:
     """Every module in `pilotfish.plugins.{drafters,bridges,verifiers}` whose name does not begin with `_`."""
     for kind in _KINDS:
         package = importlib.import_module(f"{_BUILT_INS}.{kind}")
-        for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
-            if not module.name.startswith("_"):
-                name = f"{package.__name__}.{module.name}"
+        names = {module.name for module in pkgutil.iter_modules(package.__path__)}
+        for module in [*(name for name in _FIRST if name in names), *sorted(names.difference(_FIRST))]:
+            if not module.startswith("_"):
+                name = f"{package.__name__}.{module}"
                 yield PluginSource(name, "built-in", name, _importer(name))
 
 

@@ -25,8 +25,8 @@ from pilotfish.daemon.plugin_sources import PluginSource
 from pilotfish.daemon.plugin_trouble import Problem, describe, locate
 from pilotfish.hooks import specs
 from pilotfish.hooks.errors import ProtocolViolation, UsageError
-from pilotfish.hooks.protocols import Bridge, Drafter, Verifier
-from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin, TokenizerPin
+from pilotfish.hooks.protocols import Bridge, Drafter, Verifier, Vocabulary
+from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
 
 log = logging.getLogger("pilotfish.registry")
 
@@ -160,8 +160,8 @@ class Registry:
         )
         return verifier
 
-    def bridge(self, drafter: TokenizerPin, target: TokenizerPin) -> tuple[str, Bridge] | None:
-        """The first bridge that opens between the two tokenizers, with its name; None if none does."""
+    def bridge(self, drafter: Vocabulary, target: Vocabulary) -> tuple[str, Bridge] | None:
+        """The first bridge that opens between the two vocabularies, with its name; None if none does."""
         for name, entry in self._entries["bridges"].items():
             try:
                 bridge = entry.factory(drafter, target)

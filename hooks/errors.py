@@ -11,6 +11,7 @@
         ├── ModelNotFound          no such model in the store
         ├── BrokenModel            a manifest, blob or GGUF that cannot be trusted
         ├── PinMismatch            a model, tokenizer or engine is not the one that was pinned
+        ├── DeviceBusy             another process holds a device that only one may use
         ├── EngineError            libllama (or another engine) failed
         └── ProtocolViolation      a plugin broke the contract (wrong ids, wrong history)
 
@@ -73,6 +74,10 @@ class BrokenModel(WorldError):
 
 class PinMismatch(WorldError):
     """A model, tokenizer or engine differs from the one that was pinned."""
+
+
+class DeviceBusy(WorldError):
+    """A device that only one process may use is held; the message names the holder."""
 
 
 class EngineError(WorldError):

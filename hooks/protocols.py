@@ -14,12 +14,14 @@ A session's life, as the coordinator drives it::
 
     target.close(); draft.close()
 
-All calls of one session come from one thread at a time. No call may touch an event loop.
+All calls of one session come from one thread at a time. No call may touch an event loop. A call out of turn (verify
+before the prompt is fed, commit without verify, anything after close) raises PilotfishError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,6 +29,7 @@ from pilotfish.hooks.types import (
     Ack,
     EngineOptions,
     EnginePin,
+    Footprint,
     Lane,
     Proposal,
     SamplingParams,
@@ -63,7 +66,10 @@ class Drafter(Protocol):
 
     `name` is the registry name. `inline = True` promises that `propose` and `commit` return within a
     millisecond whatever the history's length; such a drafter runs on the engine thread. Any other is given a
-    thread of its own and a deadline.
+    thread of its own, and is waited for only as long as the account can pay.
+
+    A drafter may also have `elsewhere = True`: it computes on another machine, so that drafting ahead while the
+    target computes costs nothing here.
     """
 
     name: str
@@ -74,29 +80,98 @@ class Drafter(Protocol):
         ...
 
 
+@runtime_checkable
+class Vocabulary(Protocol):
+    """A tokenizer as bridges see it: pinned, and known id by id."""
+
+    pin: TokenizerPin
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of ordinary text: nothing is added, and what looks like a special token is text like any other."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """The bytes an id stands for; of a special one its text. Raises RequestError outside the vocabulary."""
+        ...
+
+    def special(self, token: int) -> bool:
+        """Whether an id is a control token, which text can never give."""
+        ...
+
+
+class Host(Protocol):
+    """What pilotfish does for a drafter that has something to load."""
+
+    state_dir: Path  # where a drafter may keep files, in a folder of its own name
+
+    def pin(self, model: str) -> TargetPin:
+        """A model of the store by its name, or a .gguf file by its path. Raises ModelNotFound or BrokenModel."""
+        ...
+
+    def lease(self, device: str) -> AbstractContextManager[object]:
+        """Hold a device that only one process may use, until the context ends. Raises DeviceBusy, naming the holder."""
+        ...
+
+
+@runtime_checkable
+class LoadableDrafter(Drafter, Protocol):
+    """A drafter with weights or a connection, which it gets before the first session and gives back at the end.
+
+    pilotfish asks for `footprint`, admits it or refuses it, and calls `load` on a thread of its own, so that no
+    request waits for it; a load that raised is tried again later, at growing distances. `load` and `unload` may
+    follow each other any number of times; sessions are only open in between.
+
+    `vocabulary` is known once loaded; None means that the drafter speaks the target's own ids. With `hosted = True`
+    (optional) pilotfish runs the drafter in a process of its own instead of beside the target.
+    """
+
+    vocabulary: Vocabulary | None
+
+    def footprint(self, host: Host, target: TargetPin, options: EngineOptions) -> Footprint | None:
+        """What `load` and one session will need on this machine, from metadata alone; None when that is nothing.
+
+        `options` are the target's. Raises ModelNotFound, BrokenModel or ConfigError.
+        """
+        ...
+
+    def load(self, host: Host, target: TargetPin, options: EngineOptions) -> None:
+        """Get ready for sessions on `target`, warm-up included. Raises any PilotfishError, saying what to do."""
+        ...
+
+    def unload(self) -> None:
+        """Free everything. Never raises; does nothing when nothing is loaded."""
+        ...
+
+
 class DrafterFactory(Protocol):
-    """Builds a drafter from its own config table, e.g. `[drafters.suffix]`."""
+    """Builds a drafter from its own config table, e.g. `[drafters.suffix]`. Loads nothing yet."""
 
     def __call__(self, config: Mapping[str, Any], /) -> Drafter: ...
 
 
 @runtime_checkable
 class Bridge(Protocol):
-    """Translates between a drafter's vocabulary and the target's."""
+    """Translates between a drafter's vocabulary and the target's, for one session.
+
+    `to_drafter` is called with the prompt first, then with each commit in order; `to_target` in between, any number
+    of times, for a proposal that continues everything `to_drafter` gave so far.
+    """
 
     def to_drafter(self, target_ids: Sequence[int]) -> Sequence[int]:
-        """Committed target ids as drafter ids."""
+        """The drafter ids that these target ids add. May hold some back until more text decides what they are; what
+        was given is never taken back.
+        """
         ...
 
     def to_target(self, proposal: Proposal) -> Proposal:
-        """A proposal in target ids, cut where it cannot be expressed."""
+        """A proposal in target ids that continues the committed target ids, cut where it cannot be expressed."""
         ...
 
 
 class BridgeFactory(Protocol):
-    """Opens a bridge between two tokenizers, or answers None: "not mine, ask the next"."""
+    """Opens a bridge between two vocabularies, or answers None: "not mine, ask the next"."""
 
-    def __call__(self, drafter: TokenizerPin, target: TokenizerPin, /) -> Bridge | None: ...
+    def __call__(self, drafter: Vocabulary, target: Vocabulary, /) -> Bridge | None: ...
 
 
 @runtime_checkable

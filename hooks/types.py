@@ -162,6 +162,22 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory that a drafter will take, in bytes.
+
+    `device` is `cpu` for the system's memory, or the engine's own name of an accelerator (`CUDA0`, `Metal`, `NV`).
+    """
+
+    weights: int
+    cache: int  # for one session of the target's whole context, working buffers included
+    device: str = "cpu"
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """One request's sampling options, named and defaulted as llama-server's `/completion`.
 

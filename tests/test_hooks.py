@@ -18,6 +18,7 @@ from pilotfish.hooks import History, HistoryDrafter, hookimpl, specs
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.types import Ack, Lane, Proposal, SessionInfo, SessionReport, TargetPin, TokenizerPin
 from tests.fakes import fake_pin
+from tests.fakes.vocabulary import FakeVocabulary
 
 HOOKS = sorted(name for name in vars(specs) if name.startswith("pilotfish_"))
 HERE = sys.modules[__name__]
@@ -70,8 +71,8 @@ def test_hook_register_bridges() -> None:
             register("never", lambda drafter, target: None)
             register("through", lambda drafter, target: Through())
 
-    pin = TokenizerPin("a" * 64, "gpt2", 100)
-    found = registry_with(Plugin()).bridge(pin, pin)
+    own = FakeVocabulary(TokenizerPin("a" * 64, "gpt2", 100))
+    found = registry_with(Plugin()).bridge(own, own)
     assert found is not None
     assert found[0] == "through"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pilotfish.hooks.protocols import Bridge, BridgeFactory
+from pilotfish.hooks.protocols import Bridge, BridgeFactory, Vocabulary
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import Proposal, TokenizerPin
+from pilotfish.hooks.types import Proposal
 
 NAME = "identity"
 
@@ -21,9 +21,9 @@ class IdentityBridge:
         return proposal
 
 
-def open_bridge(drafter: TokenizerPin, target: TokenizerPin) -> Bridge | None:
+def open_bridge(drafter: Vocabulary, target: Vocabulary) -> Bridge | None:
     """A bridge if the fingerprints are equal; nothing less proves that equal ids mean equal bytes."""
-    return IdentityBridge() if drafter.fingerprint == target.fingerprint else None
+    return IdentityBridge() if drafter.pin.fingerprint == target.pin.fingerprint else None
 
 
 @hookimpl

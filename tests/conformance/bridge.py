@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from pilotfish.hooks.protocols import Bridge, BridgeFactory
-from pilotfish.hooks.types import EMPTY, Proposal, TokenizerPin
+from pilotfish.hooks.protocols import Bridge, BridgeFactory, Vocabulary
+from pilotfish.hooks.types import EMPTY, Proposal
 
 
 class BridgeConformance:
-    """Needs fixtures `factory`, `pair` (drafter's and target's tokenizer, which it joins) and `strangers` (which not).
+    """Needs fixtures `factory`, `pair` (drafter's and target's vocabulary, which it joins) and `strangers` (which not).
 
     `ids` are target ids that the bridge can express both ways.
     """
@@ -21,11 +21,11 @@ class BridgeConformance:
         raise NotImplementedError("give the suite a fixture `factory`")
 
     @pytest.fixture
-    def pair(self) -> tuple[TokenizerPin, TokenizerPin]:
+    def pair(self) -> tuple[Vocabulary, Vocabulary]:
         raise NotImplementedError("give the suite a fixture `pair`")
 
     @pytest.fixture
-    def strangers(self) -> tuple[TokenizerPin, TokenizerPin]:
+    def strangers(self) -> tuple[Vocabulary, Vocabulary]:
         raise NotImplementedError("give the suite a fixture `strangers`")
 
     @pytest.fixture
@@ -33,7 +33,7 @@ class BridgeConformance:
         return [3, 1, 2]
 
     @pytest.fixture
-    def bridge(self, factory: BridgeFactory, pair: tuple[TokenizerPin, TokenizerPin]) -> Bridge:
+    def bridge(self, factory: BridgeFactory, pair: tuple[Vocabulary, Vocabulary]) -> Bridge:
         bridge = factory(*pair)
         assert bridge is not None, "the factory refused the pair it was said to join"
         return bridge
@@ -42,7 +42,7 @@ class BridgeConformance:
         assert isinstance(bridge, Bridge)
 
     def test_it_leaves_other_pairs_to_other_bridges(
-        self, factory: BridgeFactory, strangers: tuple[TokenizerPin, TokenizerPin]
+        self, factory: BridgeFactory, strangers: tuple[Vocabulary, Vocabulary]
     ) -> None:
         assert factory(*strangers) is None
 
@@ -51,11 +51,11 @@ class BridgeConformance:
         assert list(bridge.to_drafter([])) == []
 
     def test_committed_ids_reach_the_drafter_in_its_vocabulary(
-        self, bridge: Bridge, pair: tuple[TokenizerPin, TokenizerPin], ids: Sequence[int]
+        self, bridge: Bridge, pair: tuple[Vocabulary, Vocabulary], ids: Sequence[int]
     ) -> None:
         translated = bridge.to_drafter(ids)
         assert translated
-        assert all(0 <= token < pair[0].n_vocab for token in translated)
+        assert all(0 <= token < pair[0].pin.n_vocab for token in translated)
 
     def test_what_went_over_comes_back(self, bridge: Bridge, ids: Sequence[int]) -> None:
         there = tuple(bridge.to_drafter(ids))

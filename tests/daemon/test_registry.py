@@ -14,6 +14,7 @@ from pilotfish.hooks.protocols import Bridge, Verifier
 from pilotfish.hooks.types import Lane, SessionInfo, SessionReport, TokenizerPin
 from tests.fakes import fake_pin
 from tests.fakes.plugin_files import GOOD, write
+from tests.fakes.vocabulary import FakeVocabulary
 
 TEN_LINES = """
     from pilotfish.hooks import HistoryDrafter, hookimpl
@@ -115,7 +116,7 @@ class TestAFaultyPluginIsLeftOutWhole:
         assert names(registry) == ["a_before.py", "c_after.py"]
         assert {"before", "after", "suffix"} <= set(registry.drafters)
         assert "half" not in registry.drafters
-        assert registry.bridge(PIN, OTHER_PIN) is None
+        assert registry.bridge(OWN, OTHER) is None
         [problem] = registry.problems
         assert problem.plugin == str(faulty)
         assert problem.where == (f"{faulty}:{line}" if line else str(faulty))
@@ -255,13 +256,13 @@ class TestBuilding:
         assert "kid" not in registry.drafters
 
 
-PIN = TokenizerPin("a" * 64, "gpt2", 100)
-OTHER_PIN = TokenizerPin("b" * 64, "gpt2", 100)
+OWN = FakeVocabulary(TokenizerPin("a" * 64, "gpt2", 100))
+OTHER = FakeVocabulary(TokenizerPin("b" * 64, "gpt2", 100))
 
 
 class TestBridges:
     def test_equal_tokenizers_get_the_identity(self) -> None:
-        found = Registry.load().bridge(PIN, PIN)
+        found = Registry.load().bridge(OWN, OWN)
         assert found is not None
         assert found[0] == "identity"
         assert isinstance(found[1], Bridge)
@@ -281,14 +282,14 @@ class TestBridges:
         """
         path = write(folder, "bridges.py", text)
         registry = load(folder)
-        found = registry.bridge(PIN, OTHER_PIN)
+        found = registry.bridge(OWN, OTHER)
         assert found is not None
         assert found[0] == "through"
         assert [problem.plugin for problem in registry.problems] == [str(path)] * 2
         assert registry.problems[0].where == f"{path}:5"
 
     def test_none_fits_means_none(self) -> None:
-        assert Registry.load().bridge(PIN, OTHER_PIN) is None
+        assert Registry.load().bridge(OWN, OTHER) is None
 
 
 class TestObservers:
