@@ -21,8 +21,8 @@ A session moves through these states, and only forwards::
     FAILED    the target is in doubt: nothing of the round is delivered, the request ends with an error
 
 Before a token of a round is delivered, the target has acknowledged the history that contains it, and so has the
-drafter whose proposal was verified. A drafter that does not is dropped (see `seats`); a target that does not ends
-the session.
+inline drafter whose proposal was verified; one on a thread of its own before its next proposal is used. A drafter
+that does not is dropped (see `seats`); a target that does not ends the session.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ import enum
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pilotfish.daemon.controller import Controller, Round
+from pilotfish.daemon.controller import Choice, Controller
+from pilotfish.daemon.costs import Round
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome, Timings
 from pilotfish.daemon.seats import Seat
 from pilotfish.daemon.text import OutputText
+from pilotfish.daemon.threaded_seats import ThreadedSeat
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.protocols import Rows, TargetEngine, TargetSession
-from pilotfish.hooks.types import EMPTY, Proposal, SessionReport
+from pilotfish.hooks.types import EMPTY, Proposal, SessionReport, shared_prefix
 
 log = logging.getLogger("pilotfish.coordinator")
 
 Emit = Callable[[Sequence[Emission]], None]
+AnySeat = Seat | ThreadedSeat
 
 
 class State(enum.Enum):
@@ -65,6 +68,17 @@ class _Counts:
     rounds: int = 0
 
 
+@dataclass(slots=True)
+class _Draft:
+    """What the drafters had to say in one round, and what is verified of it."""
+
+    seat: AnySeat | None = None
+    proposal: Proposal = EMPTY
+    heard: list[tuple[AnySeat, Proposal]] = field(default_factory=list)  # every proposal, verified or not
+    waited: float = 0.0  # seconds, for drafters on threads of their own
+    contended: bool = False  # one of them computed on this machine besides
+
+
 class Coordinator:
     """Drives one target session and its drafters' seats. Everything is called from one thread."""
 
@@ -74,7 +88,7 @@ class Coordinator:
         target: TargetSession,
         request: GenerationRequest,
         *,
-        seats: Sequence[Seat] = (),
+        seats: Sequence[AnySeat] = (),
         controller: Controller,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -115,14 +129,15 @@ class Coordinator:
 
     def _round(self) -> list[Emission]:
         started, position = self._clock(), self._expected.position
-        seat, proposal = self._draft(position)
+        draft = self._draft(position)
+        seat, proposal = draft.seat, draft.proposal
         drafted = self._clock()
         rows = self._target.verify(proposal.tokens)
         self.state = State.VERIFIED
         proposal = proposal.first(len(rows) - 1)  # at the end of the context, padding may leave less room
         verified = self._clock()
         emissions = self._accept(rows, proposal)
-        self._commit([e.token for e in emissions], seat)
+        self._commit([e.token for e in emissions], draft)
         self._last_token = ended = self._clock()
         self._count(
             Round(
@@ -135,25 +150,66 @@ class Coordinator:
                 draft_seconds=drafted - started,
                 verify_seconds=verified - drafted,
                 seconds=ended - started,
+                waited=draft.waited,
+                contended=draft.contended or any(seat.busy for seat in self._seats),
             )
         )
         return emissions
 
-    def _draft(self, position: int) -> tuple[Seat | None, Proposal]:
+    def _draft(self, position: int) -> _Draft:
         """The proposal to verify and whose it is. Every token it can lead to fits the budget and the context."""
         room = min(self._engine.n_ctx - position, self._engine.lane.widest_at(position))
         if self._request.n_predict > 0:
             room = min(room, self._request.n_predict - self._counts.predicted)
         k = self._controller.plan(position, room - 1)
-        for seat in self._seats if k > 0 else ():
-            proposal = seat.propose(k)
-            if proposal:
-                proposal = proposal.first(self._controller.choose(proposal, seat.name, position))
-                if not proposal:
-                    seat.rolled_back()
-                    continue
-                return seat, proposal
-        return None, EMPTY
+        draft = _Draft(contended=any(seat.busy for seat in self._seats))
+        if k <= 0:
+            return draft
+        best = self._controller.plain(position)
+        for seat in self._seats:
+            best = self._consider(draft, best, seat, seat.propose(k), position)
+        for seat in self._seats:
+            if isinstance(seat, ThreadedSeat) and not seat.dropped:
+                best = self._wait(draft, best, seat, k, position)
+        return draft
+
+    def _consider(self, draft: _Draft, best: Choice, seat: AnySeat, proposal: Proposal, position: int) -> Choice:
+        """Take the proposal if it promises more than the best so far."""
+        if not proposal:
+            return best
+        draft.heard.append((seat, proposal))
+        choice = self._controller.weigh(proposal, seat.name, position, draft.waited)
+        if choice.k == 0 or choice.rate <= best.rate:
+            return best
+        draft.seat, draft.proposal = seat, proposal.first(choice.k)
+        return choice
+
+    def _wait(self, draft: _Draft, best: Choice, seat: ThreadedSeat, k: int, position: int) -> Choice:
+        """Ask a slow drafter if waiting for it promises more than the best so far."""
+        self._learn_timings(seat)
+        if any(heard is seat for heard, _ in draft.heard):
+            return best
+        terms = self._controller.terms(seat.name, position, k, best, draft.waited)
+        if terms is None:
+            return best
+        if not seat.begun:
+            if not self._controller.may_open(seat.name, seat.prompt_tokens):
+                return best
+            seat.begin()
+            draft.contended = True
+        started = self._clock()
+        proposal = seat.propose(terms.k, terms.patience, from_the_start=terms.from_the_start)
+        draft.waited += self._clock() - started
+        self._learn_timings(seat)
+        return self._consider(draft, best, seat, proposal, position)
+
+    def _learn_timings(self, seat: ThreadedSeat) -> None:
+        timings, seat.timings = seat.timings, []
+        for timing in timings:
+            if timing.k is not None:
+                self._controller.drafted(seat.name, timing.k, timing.seconds)
+            elif not seat.elsewhere:
+                self._controller.opened(seat.name, seat.prompt_tokens, timing.seconds)
 
     def _accept(self, rows: Rows, proposal: Proposal) -> list[Emission]:
         emissions: list[Emission] = []
@@ -188,7 +244,7 @@ class Coordinator:
             return "limit"
         return ""
 
-    def _commit(self, tokens: Sequence[int], proposer: Seat | None) -> None:
+    def _commit(self, tokens: Sequence[int], draft: _Draft) -> None:
         expected = self._expected.commit(tokens)
         ack = self._target.commit(tokens)
         if ack != expected:
@@ -196,7 +252,11 @@ class Coordinator:
                 f"the target acknowledged {ack}, but the committed history is {expected}; the request is given up"
             )
         for seat in self._seats:
-            seat.committed(tokens, now=seat is proposer)
+            seat.committed(tokens, now=seat is draft.seat)
+        for seat, proposal in draft.heard:
+            if seat is not draft.seat:
+                right = shared_prefix(proposal.tokens, tokens)
+                self._controller.overheard(seat.name, proposal, right, min(len(proposal), len(tokens)))
         self.state = State.READY
         if self._stop_type != "none":
             self._end(self._stop_type)
@@ -262,7 +322,7 @@ class Coordinator:
 def run_session(
     engine: TargetEngine,
     request: GenerationRequest,
-    seats: Sequence[Seat],
+    seats: Sequence[AnySeat],
     controller: Controller,
     emit: Emit,
     cancelled: Callable[[], bool],

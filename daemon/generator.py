@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.daemon.config import PARITY, Config
-from pilotfish.daemon.controller import Controller, CostModel
+from pilotfish.daemon.controller import Controller
 from pilotfish.daemon.coordinator import Emit, run_session
+from pilotfish.daemon.costs import CostModel
 from pilotfish.daemon.generation import GenerationRequest, Outcome
+from pilotfish.daemon.lineup import Lineup
 from pilotfish.daemon.registry import Registry
-from pilotfish.daemon.seats import Seat
 from pilotfish.daemon.totals import Standing, Totals
-from pilotfish.hooks.protocols import Drafter, TargetEngine
+from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
 
@@ -34,7 +35,7 @@ class Generator:
     properties, which are safe from any.
 
     `controller` makes a request's controller; the lab passes one that speculates whether or not it pays. `costs` is
-    what is known of the engine's costs already.
+    what is known of the engine's costs already. `lineup` holds the drafters; one that can load nothing by default.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Generator:
         *,
         controller: Callable[..., Controller] = Controller,
         costs: CostModel | None = None,
+        lineup: Lineup | None = None,
     ) -> None:
         self.engine = engine
         self.pin = pin
@@ -55,6 +57,9 @@ class Generator:
         self._totals = Totals()
         self._parked = ""
         self._controlling: Controller | None = None  # of the request being answered, or else the last one
+        own = TokenizerVocabulary(engine.tokenizer, pin.tokenizer)
+        self._lineup = lineup or Lineup(pin, own, engine.n_vocab)
+        self._line_up()
 
     @property
     def config(self) -> Config:
@@ -88,6 +93,7 @@ class Generator:
             "model": self.pin.name,
             "lane": {"name": lane.name, "parity": lane.parity, "widths": list(lane.widths), "reason": lane.reason},
             "drafters": list(self.config.drafters.order),
+            "lineup": self._lineup.describe(),
             "state": standing.state,
             "reason": standing.reason,
             "totals": self._totals.to_json(),
@@ -103,12 +109,28 @@ class Generator:
         # One assignment, read once per request: a request sees the old pair or the new one, never a mixture.
         self._in_force = _InForce(config, registry or self._in_force.registry)
         self._parked = ""
+        self._line_up()
+
+    @property
+    def lineup(self) -> Lineup:
+        """The drafters, and what became of them."""
+        return self._lineup
+
+    def close(self) -> None:
+        """Let the drafters go. The engine stays the caller's."""
+        self._lineup.close()
+
+    def _line_up(self) -> None:
+        """Drafters only hold memory while they may be used."""
+        config, registry = self._in_force.config, self._in_force.registry
+        self._lineup.use(registry, () if self._refusal(config) else config.drafters.order)
 
     def generate(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
         """Run `request` to its end, calling `emit` with each round's tokens. Raises RequestError or EngineError."""
         in_force = self._in_force
         limits, registry = in_force.config.speculation, in_force.registry
-        seats = self._open_seats(request, in_force) if self._speculates(request, in_force.config) else []
+        speculates = self._speculates(request, in_force.config)
+        seats = self._lineup.seats(registry, request.prompt, limits.deadline_ms / 1000) if speculates else []
         session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in seats), len(request.prompt))
         controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
         self._controlling = controller
@@ -142,23 +164,3 @@ class Generator:
         if PARITY.index(lane.parity) > PARITY.index(wanted):
             return f"the lane {lane.name!r} has parity {lane.parity!r}, the config asks for {wanted!r}"
         return ""
-
-    def _open_seats(self, request: GenerationRequest, in_force: _InForce) -> list[Seat]:
-        names = in_force.registry.choose(self.pin, in_force.config.drafters.order)
-        drafters = (in_force.registry.drafter(name) for name in names)
-        return [seat for drafter in drafters if drafter and (seat := self._seat(drafter, request, in_force))]
-
-    def _seat(self, drafter: Drafter, request: GenerationRequest, in_force: _InForce) -> Seat | None:
-        # A drafter without a vocabulary of its own speaks the target's ids.
-        own = TokenizerVocabulary(self.engine.tokenizer, self.pin.tokenizer)
-        found = in_force.registry.bridge(getattr(drafter, "vocabulary", None) or own, own)
-        if found is None:
-            log.warning("drafter %s has another vocabulary than %s and no bridge fits", drafter.name, self.pin.name)
-            return None
-        deadline = in_force.config.speculation.deadline_ms / 1000
-        seat = Seat(drafter, found[1], n_vocab=self.engine.n_vocab, deadline=deadline)
-        seat.open(self.pin, request.prompt)
-        if seat.dropped:
-            seat.close()
-            return None
-        return seat

@@ -10,7 +10,7 @@ from pilotfish.daemon.certify.background import job_line
 from pilotfish.daemon.certify.lookup import environment, find_lane
 from pilotfish.daemon.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config import Config
-from pilotfish.daemon.controller import CostModel
+from pilotfish.daemon.costs import CostModel
 from pilotfish.daemon.generator import Generator
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.errors import EngineError

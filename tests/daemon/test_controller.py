@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotfish.daemon.controller import GRACE, MAX_LOSS, Controller, CostModel, Round
+from pilotfish.daemon.controller import GRACE, MAX_LOSS, Controller
+from pilotfish.daemon.costs import CostModel, Round
 from pilotfish.daemon.generation import GenerationRequest
-from pilotfish.hooks.types import EMPTY, SamplingParams
+from pilotfish.hooks.types import EMPTY, Proposal, SamplingParams
 from tests.fakes.clock import FakeClock
 from tests.fakes.drafters import ScriptedDrafter
 from tests.fakes.engine import FakeEngine
@@ -186,3 +187,105 @@ def test_what_is_measured_here_replaces_what_was_seeded() -> None:
 
 def plain_round(seconds: float) -> Round:
     return Round(100, 1, "", EMPTY, 0, 1, 0.0, seconds, seconds)
+
+
+# --- several drafters, and slow ones ---------------------------------------------------------------------------
+
+
+def together(drafters, n, costs=CHEAP, model=None):
+    clock = FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(costs[width]))
+    model = model or CostModel(engine.lane.widths)
+    result = answer(engine, request(n), drafters, controller=Controller(model, max_width=16), clock=clock)
+    return result, clock.now, engine, model
+
+
+def test_the_drafter_from_which_more_is_expected_is_used_whatever_the_order():
+    ids = plain(600).ids
+    right = ScriptedDrafter(lambda history, k: ids[len(history) - len(PROMPT) :][:k], name="right")
+    wrong = ScriptedDrafter(lambda history, k: [0] * k, name="wrong")
+    for order in ([right, wrong], [wrong, right]):
+        _, seconds, _, model = together(order, 600)
+        assert seconds < 0.5 * 600 * PLAIN
+        used = [round.drafter for round in model.recent if round.proposal]
+        assert used.count("right") > 0.9 * len(used)
+
+
+def test_what_a_drafter_would_have_said_counts_although_another_was_used():
+    ids = plain(400).ids
+    good = ScriptedDrafter(lambda history, k: ids[len(history) - len(PROMPT) :][:k], name="good", confidence=0.99)
+    late = ScriptedDrafter(lambda history, k: ids[len(history) - len(PROMPT) :][:3], name="late", confidence=0.6)
+    _, _, _, model = together([good, late], 400)
+    assert "late" not in {round.drafter for round in model.recent}
+    assert model.acceptance.estimate("late", 0.6) > 0.9
+
+
+def controller_knowing(draft: float | None, acceptance: float, *, gain: float = 1.0) -> Controller:
+    """One that timed plain steps and wide forwards, and knows a drafter `far`."""
+    model = CostModel(tuple(range(1, 17)))
+    for width in range(1, 17):
+        model.observe(Round(10, width, "", EMPTY, 0, 1, 0.0, CHEAP[width], CHEAP[width]))
+    if draft is not None:
+        model.drafts.observe("far", 15, draft)
+    said = Proposal((1,) * 15, (0.9,) * 15)
+    for _ in range(40):
+        model.acceptance.observe("far", said, 15 if acceptance == 1 else 0, 15)
+    controller = Controller(model, max_width=16)
+    for _ in range(3):
+        controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
+    controller.gain = gain
+    return controller
+
+
+def test_a_slow_drafter_is_waited_for_when_it_promises_more_than_it_takes():
+    controller = controller_knowing(0.020, acceptance=1)
+    terms = controller.terms("far", 10, 15, controller.plain(10))
+    assert terms is not None
+    assert terms.k == 15
+    assert 0.020 <= terms.patience <= 0.040
+
+
+@pytest.mark.parametrize(("draft", "acceptance"), [(0.500, 1), (0.020, 0)])
+def test_one_that_takes_too_long_or_is_wrong_is_not(draft, acceptance):
+    controller = controller_knowing(draft, acceptance)
+    assert controller.terms("far", 10, 15, controller.plain(10)) is None
+
+
+def test_nobody_is_waited_for_on_credit():
+    controller = controller_knowing(0.100, acceptance=1, gain=-0.020)
+    assert controller.terms("far", 10, 15, controller.plain(10)) is None
+
+
+def test_a_proposal_at_hand_must_be_beaten_by_the_one_that_takes_time():
+    controller = controller_knowing(0.020, acceptance=1)
+    at_hand = controller.weigh(Proposal((1,) * 15, (0.99,) * 15), "suffix", 10)
+    assert at_hand.k == 15
+    assert controller.terms("far", 10, 15, at_hand) is None
+
+
+def test_of_a_drafter_never_asked_the_price_is_found_out_within_the_account():
+    controller = controller_knowing(None, acceptance=1, gain=0.0)
+    terms = controller.terms("far", 10, 3, controller.plain(10))
+    assert terms is not None
+    assert 0 < terms.patience <= GRACE * PLAIN
+
+
+def test_a_drafter_on_this_machine_pays_for_its_prompts_with_what_it_won():
+    model = CostModel((1, 2))
+    controller = Controller(model, max_width=2)
+    assert controller.may_open("llama", 1000)
+    controller.opened("llama", 1000, 0.5)
+    assert not controller.may_open("llama", 1000)
+    model.drafts.won("llama", 1.2)
+    assert controller.may_open("llama", 1000)
+    assert not controller.may_open("llama", 4000)
+
+
+def test_time_in_which_a_drafter_was_busy_here_is_charged_and_teaches_no_cost():
+    model = CostModel((1, 2))
+    controller = Controller(model, max_width=2)
+    for _ in range(3):
+        controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
+    controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, 5 * PLAIN, 5 * PLAIN, contended=True))
+    assert controller.gain == pytest.approx(-4 * PLAIN)
+    assert model.cost(1, 10) == pytest.approx(PLAIN)

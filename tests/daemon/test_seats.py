@@ -18,7 +18,7 @@ def seated():
 
     def seat(**kwargs):
         drafter = ScriptedDrafter(**kwargs)
-        seat = Seat(drafter, SameIds(), n_vocab=32, deadline=0.2)
+        seat = Seat(drafter, SameIds(), n_vocab=32)
         seat.open(fake_pin(), PROMPT)
         return drafter, seat
 
@@ -39,14 +39,6 @@ def test_an_inline_drafter_gets_the_whole_answer_before_it_is_closed(seated):
     seat.committed([1, 2], now=False)
     seat.close()
     assert list(drafter.sessions[0].history.tokens) == [*PROMPT, 1, 2]
-    assert drafter.sessions[0].closed == 1
-
-
-def test_a_drafter_on_a_thread_is_closed_without_a_last_commit(seated):
-    drafter, seat = seated(inline=False)
-    seat.committed([1, 2], now=False)
-    seat.close()
-    assert drafter.sessions[0].commits == []
     assert drafter.sessions[0].closed == 1
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pilotfish.daemon.controller import Controller, CostModel, Eager, Round
+from pilotfish.daemon.controller import Controller, Eager
 from pilotfish.daemon.coordinator import run_session
+from pilotfish.daemon.costs import CostModel, Round
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome
 from pilotfish.daemon.seats import Seat
+from pilotfish.daemon.threaded_seats import ThreadedSeat
+from pilotfish.daemon.worker import Worker
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import Proposal
 from tests.fakes.clock import FakeClock
@@ -70,7 +73,8 @@ def answer(
 ) -> Answer:
     """Run `request` with every drafter in a seat of its own."""
     pin = fake_pin(engine.n_vocab)
-    seats = [Seat(d, SameIds(), n_vocab=engine.n_vocab, deadline=deadline) for d in drafters]
+    workers = [Worker(drafter.name) for drafter in drafters]
+    seats = [seat_for(d, w, n_vocab=engine.n_vocab, deadline=deadline) for d, w in zip(drafters, workers, strict=True)]
     for seat in seats:
         seat.open(pin, request.prompt)
     emissions: list[Emission] = []
@@ -80,4 +84,14 @@ def answer(
     finally:
         for seat in seats:
             seat.close()
+        for worker in workers:
+            worker.settle(5)
+            worker.end()
     return Answer(emissions, outcome, controller)
+
+
+def seat_for(drafter: Drafter, worker: Worker, *, n_vocab: int, deadline: float = 0.2) -> Seat | ThreadedSeat:
+    """The kind of seat that a drafter gets."""
+    if drafter.inline:
+        return Seat(drafter, SameIds(), n_vocab=n_vocab)
+    return ThreadedSeat(drafter, SameIds(), worker, n_vocab=n_vocab, deadline=deadline)

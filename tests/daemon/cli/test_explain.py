@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.config import Config, Drafters
 from pilotfish.daemon.control.governing import governing
-from pilotfish.daemon.controller import RECENT, Controller, CostModel, Eager, Round
+from pilotfish.daemon.controller import Controller, Eager
+from pilotfish.daemon.costs import RECENT, CostModel, Round
 from pilotfish.daemon.generation import GenerationRequest
 from pilotfish.daemon.generator import Generator
 from pilotfish.daemon.plugin_sources import PluginSource

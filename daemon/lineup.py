@@ -1,0 +1,232 @@
+"""The drafters of one loaded model: built, loaded in the background, and given a seat in each request.
+
+A drafter with something to load goes through
+
+    loading ──> ready ──> unloaded          refused   it does not fit, or no bridge joins its vocabulary to the target's
+       └──────> failed (tried again later)
+
+on a thread of its own. Requests never wait for any of it: they are answered with the drafters that are ready.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.seats import Seat
+from pilotfish.daemon.threaded_seats import ThreadedSeat
+from pilotfish.daemon.worker import Worker
+from pilotfish.hooks.errors import PilotfishError, WorldError
+from pilotfish.hooks.protocols import Bridge, Drafter, Host, LoadableDrafter, Vocabulary
+from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+
+log = logging.getLogger("pilotfish.drafters")
+
+FIRST_RETRY, LAST_RETRY = 5.0, 300.0  # seconds after a load that failed
+
+Admit = Callable[[str, Footprint], None]  # raises a PilotfishError that says why not
+Wrap = Callable[[str, Drafter], Drafter]
+
+
+@dataclass(slots=True)
+class _Member:
+    drafter: Drafter
+    worker: Worker
+    state: str = "ready"  # "loading", "ready", "refused", "failed" or "unloaded"
+    trouble: str = ""
+    retry_at: float = 0.0
+    retry_after: float = FIRST_RETRY
+    loads: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loads = isinstance(self.drafter, LoadableDrafter)
+
+
+class Refused(WorldError):
+    """A drafter cannot serve this target; trying again would not help."""
+
+
+class Lineup:
+    """Made per loaded model. `seats` is called by the engine's thread, everything else by any.
+
+    `admit` is asked before a drafter loads, `pressed` says why drafters must give their memory back, and `wrap` puts a
+    drafter that wants a process of its own into one.
+    """
+
+    def __init__(
+        self,
+        pin: TargetPin,
+        vocabulary: Vocabulary,
+        n_vocab: int,
+        *,
+        options: EngineOptions | None = None,
+        host: Host | None = None,
+        admit: Admit = lambda name, footprint: None,
+        pressed: Callable[[], str] = lambda: "",
+        wrap: Wrap = lambda name, drafter: drafter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pin = pin
+        self._vocabulary = vocabulary
+        self._n_vocab = n_vocab
+        self._options = options or EngineOptions()
+        self._host = host
+        self._admit = admit
+        self._pressed = pressed
+        self._wrap = wrap
+        self._clock = clock
+        self._members: dict[str, _Member] = {}
+        self._leaving: list[Worker] = []
+        self._lock = threading.Lock()
+
+    def use(self, registry: Registry, order: Sequence[str]) -> None:
+        """Have exactly these drafters: new ones begin to load, others give back what they hold. Returns at once."""
+        drafters = {name: registry.drafter(name) for name in registry.choose(self._pin, order)}
+        with self._lock:
+            for name, member in list(self._members.items()):
+                if drafters.get(name) is not _inner(member.drafter):
+                    self._let_go(self._members.pop(name))
+            members = {}
+            for name, drafter in drafters.items():
+                if drafter is None:
+                    continue
+                members[name] = self._members.get(name) or self._hire(name, drafter, registry)
+            self._members = members  # in the order of preference
+
+    def seats(self, registry: Registry, prompt: Sequence[int], deadline: float) -> list[Seat | ThreadedSeat]:
+        """An open seat for each drafter that is ready, in the order of preference; `deadline` is in seconds."""
+        with self._lock:
+            members = dict(self._members)
+        why = self._pressed() if any(member.loads for member in members.values()) else ""
+        seats: list[Seat | ThreadedSeat] = []
+        for name, member in members.items():
+            if why and member.loads and member.state == "ready":
+                self._unload(name, member, why)
+            if member.state in ("failed", "unloaded") and self._clock() >= member.retry_at and not why:
+                self._load(name, member, registry)
+            if member.state == "ready" and (seat := self._seat(member, registry, prompt, deadline)):
+                seats.append(seat)
+        return seats
+
+    def describe(self) -> dict[str, dict[str, str]]:
+        """By drafter: its state, and why it is in it or what the drafter itself says."""
+        with self._lock:
+            members = dict(self._members)
+        return {
+            name: {"state": member.state, "about": member.trouble or _word(member.drafter)}
+            for name, member in members.items()
+        }
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Let every drafter give back what it holds, and wait for it a little."""
+        with self._lock:
+            for member in self._members.values():
+                self._let_go(member)
+            self._members, leaving, self._leaving = {}, self._leaving, []
+        for worker in leaving:
+            worker.join(timeout)
+
+    def settle(self, timeout: float) -> bool:
+        """Wait until no drafter is loading; False when that takes longer than `timeout` seconds."""
+        with self._lock:
+            members = list(self._members.values())
+        return all(member.worker.settle(timeout) for member in members)
+
+    def _hire(self, name: str, drafter: Drafter, registry: Registry) -> _Member:
+        hosted = self._wrap(name, drafter) if getattr(drafter, "hosted", False) else drafter
+        member = _Member(hosted, Worker(name))
+        if member.loads:
+            self._load(name, member, registry)
+        return member
+
+    def _let_go(self, member: _Member) -> None:
+        if isinstance(member.drafter, LoadableDrafter):
+            member.worker.post(member.drafter.unload)
+        member.worker.end()
+        self._leaving = [worker for worker in self._leaving if worker.alive] + [member.worker]
+
+    def _load(self, name: str, member: _Member, registry: Registry) -> None:
+        member.state, member.trouble = "loading", ""
+        member.worker.post(lambda: self._loading(name, member, registry))
+
+    def _loading(self, name: str, member: _Member, registry: Registry) -> None:
+        """On the drafter's thread."""
+        drafter = member.drafter
+        if not isinstance(drafter, LoadableDrafter):
+            return
+        try:
+            if self._host is None:
+                raise Refused(f"{name} has something to load, which nobody here does for it")
+            footprint = drafter.footprint(self._host, self._pin, self._options)
+            if footprint is not None:
+                self._admit(name, footprint)
+            drafter.load(self._host, self._pin, self._options)
+            if self._bridge(drafter, registry) is None:  # also builds what the bridge keeps, while nobody waits
+                raise Refused(f"{name} has another vocabulary than {self._pin.name}, and no bridge joins the two")
+        except Exception as error:
+            drafter.unload()
+            self._failed(name, member, error)
+        else:
+            member.retry_after = FIRST_RETRY
+            member.state = "ready"
+            log.info("drafter %s is ready", name)
+
+    def _failed(self, name: str, member: _Member, error: Exception) -> None:
+        if (isinstance(error, PilotfishError) and not isinstance(error, WorldError)) or isinstance(error, Refused):
+            member.trouble, member.state = str(error), "refused"
+            log.warning("drafter %s is refused: %s", name, error)
+            return
+        what = str(error) if isinstance(error, PilotfishError) else f"{type(error).__name__}: {error}"
+        member.trouble = f"{what}; tried again in {member.retry_after:.0f} s"
+        self._postpone(member)
+        member.state = "failed"
+        log.warning("drafter %s is not available: %s", name, member.trouble)
+
+    def _postpone(self, member: _Member) -> None:
+        member.retry_at = self._clock() + member.retry_after
+        member.retry_after = min(2 * member.retry_after, LAST_RETRY)
+
+    def _unload(self, name: str, member: _Member, why: str) -> None:
+        log.warning("drafter %s gives its memory back: %s", name, why)
+        self._postpone(member)
+        member.state, member.trouble = "unloaded", why
+        if isinstance(member.drafter, LoadableDrafter):
+            member.worker.post(member.drafter.unload)
+
+    def _bridge(self, drafter: Drafter, registry: Registry) -> tuple[str, Bridge] | None:
+        # A drafter without a vocabulary of its own speaks the target's ids.
+        return registry.bridge(getattr(drafter, "vocabulary", None) or self._vocabulary, self._vocabulary)
+
+    def _seat(
+        self, member: _Member, registry: Registry, prompt: Sequence[int], deadline: float
+    ) -> Seat | ThreadedSeat | None:
+        drafter = member.drafter
+        found = self._bridge(drafter, registry)
+        if found is None:
+            log.warning("drafter %s has another vocabulary than %s and no bridge fits", drafter.name, self._pin.name)
+            return None
+        seat: Seat | ThreadedSeat
+        if getattr(drafter, "inline", False):
+            seat = Seat(drafter, found[1], n_vocab=self._n_vocab)
+        else:
+            seat = ThreadedSeat(drafter, found[1], member.worker, n_vocab=self._n_vocab, deadline=deadline)
+        seat.open(self._pin, prompt)
+        if seat.dropped:
+            seat.close()
+            return None
+        return seat
+
+
+def _inner(drafter: Drafter) -> Any:
+    """What was wrapped, or the drafter itself."""
+    return getattr(drafter, "wrapped", drafter)
+
+
+def _word(drafter: Drafter) -> str:
+    status = getattr(drafter, "status", None)
+    return str(status()) if callable(status) else ""

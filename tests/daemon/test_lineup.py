@@ -1,0 +1,216 @@
+"""Drafters with something to load: nobody waits for them, and what became of them can be read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from pilotfish.daemon.config import Config
+from pilotfish.daemon.lineup import FIRST_RETRY, Lineup
+from pilotfish.daemon.plugin_sources import PluginSource
+from pilotfish.daemon.registry import Registry
+from pilotfish.hooks import hookimpl
+from pilotfish.hooks.errors import ConfigError, EngineError, WorldError
+from pilotfish.hooks.types import Footprint, TokenizerPin
+from tests.fakes.clock import FakeClock
+from tests.fakes.drafters import ScriptedDrafter
+from tests.fakes.engine import fake_pin
+from tests.fakes.vocabulary import FakeVocabulary
+
+SOON = 5.0
+PIN = fake_pin(32)
+OWN = FakeVocabulary(PIN.tokenizer)
+
+
+class Heavy(ScriptedDrafter):
+    """Loads when it is let; remembers what was done with it."""
+
+    def __init__(self, name: str = "heavy", load: Callable[[], None] = lambda: None) -> None:
+        super().__init__(name=name, inline=False)
+        self.vocabulary = None
+        self.done: list[str] = []
+        self._load = load
+
+    def footprint(self, host, target, options) -> Footprint:
+        return Footprint(100, 20)
+
+    def load(self, host, target, options) -> None:
+        self._load()
+        self.done.append("load")
+
+    def unload(self) -> None:
+        self.done.append("unload")
+
+
+def registry_of(*drafters: ScriptedDrafter) -> Registry:
+    class Plugin:
+        @hookimpl
+        def pilotfish_register_drafters(self, register: Any, config: Mapping[str, Any]) -> None:
+            for drafter in drafters:
+                register(drafter.name, lambda table, drafter=drafter: drafter)
+
+    registry = Registry(Config())
+    registry.add(PluginSource("test", "folder", "test", Plugin))
+    registry.add(PluginSource("bridges", "built-in", "identity", _identity))
+    return registry
+
+
+def _identity() -> Any:
+    from pilotfish.plugins.bridges import identity
+
+    return identity
+
+
+def lineup(**kwargs: Any) -> Lineup:
+    return Lineup(PIN, OWN, 32, host=kwargs.pop("host", object()), **kwargs)
+
+
+def states(lineup: Lineup) -> dict[str, str]:
+    return {name: about["state"] for name, about in lineup.describe().items()}
+
+
+def test_a_request_is_answered_without_a_drafter_that_is_still_loading():
+    let = threading.Event()
+    drafter = Heavy(load=lambda: let.wait(SOON) and None)
+    registry, line = registry_of(drafter), lineup()
+    line.use(registry, ["heavy"])
+    assert line.seats(registry, [1, 2], 0.2) == []
+    assert states(line) == {"heavy": "loading"}
+    let.set()
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "ready"}
+    assert [seat.name for seat in line.seats(registry, [1, 2], 0.2)] == ["heavy"]
+    line.close()
+    assert drafter.done == ["load", "unload"]
+
+
+def test_a_load_that_fails_is_tried_again_later():
+    clock, tries = FakeClock(), []
+
+    def load() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise EngineError("no such server; start one")
+
+    registry, line = registry_of(drafter := Heavy(load=load)), lineup(clock=clock)
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "failed"}
+    assert "no such server" in line.describe()["heavy"]["about"]
+    line.seats(registry, [1], 0.2)
+    assert line.settle(SOON)
+    assert len(tries) == 1
+    clock.advance(FIRST_RETRY)
+    line.seats(registry, [1], 0.2)
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "ready"}
+    assert drafter.done == ["unload", "load"]
+
+
+def test_one_that_does_not_fit_is_refused_with_the_sum():
+    def admit(name: str, footprint: Footprint) -> None:
+        raise ConfigError(f"{name} needs {footprint.total} bytes, 50 are free")
+
+    registry, line = registry_of(drafter := Heavy()), lineup(admit=admit)
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert line.describe()["heavy"] == {"state": "refused", "about": "heavy needs 120 bytes, 50 are free"}
+    assert "load" not in drafter.done
+
+
+def test_a_vocabulary_that_nothing_joins_to_the_targets_is_a_reason():
+    drafter = Heavy()
+    drafter.vocabulary = FakeVocabulary(TokenizerPin("other", "gpt2", 8))
+    registry, line = registry_of(drafter), lineup()
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "refused"}
+    assert drafter.done == ["load", "unload"]
+
+
+def test_under_pressure_the_drafter_goes_first_and_comes_back_when_there_is_room():
+    clock, why = FakeClock(), ["the system has 1 MB left"]
+    registry, line = registry_of(drafter := Heavy()), lineup(clock=clock, pressed=lambda: why[0])
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert line.seats(registry, [1], 0.2) == []
+    assert line.describe()["heavy"] == {"state": "unloaded", "about": "the system has 1 MB left"}
+    clock.advance(FIRST_RETRY)
+    line.seats(registry, [1], 0.2)
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "unloaded"}
+    why[0] = ""
+    line.seats(registry, [1], 0.2)
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "ready"}
+    assert drafter.done == ["load", "unload", "load"]
+
+
+def test_a_drafter_that_is_no_longer_wanted_gives_back_what_it_holds_and_others_stay():
+    first, second = Heavy("first"), Heavy("second")
+    registry, line = registry_of(first, second), lineup()
+    line.use(registry, ["first", "second"])
+    assert line.settle(SOON)
+    line.use(registry, ["second"])
+    line.close()
+    assert first.done == ["load", "unload"]
+    assert second.done == ["load", "unload"]
+    assert states(line) == {}
+
+
+def test_without_a_host_nothing_is_loaded():
+    registry, line = registry_of(drafter := Heavy()), lineup(host=None)
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "refused"}
+    assert "load" not in drafter.done
+
+
+def test_one_that_wants_a_process_of_its_own_is_wrapped_and_kept_across_a_reload():
+    drafter = Heavy()
+    drafter.hosted = True
+    wrapped: list[Heavy] = []
+
+    def wrap(name: str, inner: Heavy) -> Heavy:
+        outer = Heavy(name)
+        outer.wrapped = inner
+        wrapped.append(outer)
+        return outer
+
+    registry, line = registry_of(drafter), lineup(wrap=wrap)
+    line.use(registry, ["heavy"])
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert len(wrapped) == 1
+    assert wrapped[0].done == ["load"]
+    assert drafter.done == []
+
+
+def test_seats_come_in_the_order_of_preference():
+    registry, line = registry_of(ScriptedDrafter(name="b"), ScriptedDrafter(name="a")), lineup()
+    line.use(registry, ["b", "a"])
+    assert [seat.name for seat in line.seats(registry, [1], 0.2)] == ["b", "a"]
+
+
+def test_a_drafters_own_word_is_shown():
+    drafter = Heavy()
+    drafter.status = lambda: "http://far: 3 ms away"
+    registry, line = registry_of(drafter), lineup()
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert line.describe()["heavy"]["about"] == "http://far: 3 ms away"
+
+
+@pytest.mark.parametrize("error", [WorldError("gone"), RuntimeError("bug")])
+def test_whatever_a_load_raises_stays_with_its_drafter(error):
+    def load() -> None:
+        raise error
+
+    registry, line = registry_of(Heavy(load=load), ScriptedDrafter(name="well")), lineup()
+    line.use(registry, ["heavy", "well"])
+    assert line.settle(SOON)
+    assert [seat.name for seat in line.seats(registry, [1], 0.2)] == ["well"]
+    assert str(error) in line.describe()["heavy"]["about"]
