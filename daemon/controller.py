@@ -21,9 +21,9 @@ from pilotfish.daemon.acceptance import confidences
 from pilotfish.daemon.costs import CostModel, Round
 from pilotfish.hooks.types import Proposal
 
-MARGIN = 1.03  # a round must promise this much more than a plain step to be worth it
+MARGIN = 1.05  # a round must promise this much more than a plain step to be worth it
 MAX_LOSS = 0.01  # of the plain time so far may be spent on trying, unless the config says otherwise
-GRACE = 4.0  # plain steps that may be spent on trying on top of that
+GRACE = 2.0  # plain steps that may be spent on trying on top of that
 FIRST_PARK, LAST_PARK = 8, 256  # committed tokens to wait before trying again
 PLAIN_SAMPLES = 2  # plain steps to time before the first round
 PLAIN_REFRESH = 64  # rounds after which a plain step is timed again

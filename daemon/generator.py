@@ -117,8 +117,9 @@ class Generator:
         return self._lineup
 
     def close(self) -> None:
-        """Let the drafters go. The engine stays the caller's."""
+        """Let the drafters go, then the engine."""
         self._lineup.close()
+        self.engine.close()
 
     def _line_up(self) -> None:
         """Drafters only hold memory while they may be used."""

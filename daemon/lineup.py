@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pilotfish.daemon.registry import Registry
 from pilotfish.daemon.seats import Seat
@@ -29,22 +28,30 @@ log = logging.getLogger("pilotfish.drafters")
 
 FIRST_RETRY, LAST_RETRY = 5.0, 300.0  # seconds after a load that failed
 
-Admit = Callable[[str, Footprint], None]  # raises a PilotfishError that says why not
-Wrap = Callable[[str, Drafter], Drafter]
+Admit = Callable[[str, Footprint, Sequence[Footprint]], None]  # raises a PilotfishError that says why not
+Pressed = Callable[[Sequence[Footprint]], str]
+Wrap = Callable[[LoadableDrafter], Drafter]
 
 
 @dataclass(slots=True)
 class _Member:
-    drafter: Drafter
+    built: Drafter  # as the registry built it
+    drafter: Drafter  # as it is used: `built`, or what runs it in a process of its own
     worker: Worker
     state: str = "ready"  # "loading", "ready", "refused", "failed" or "unloaded"
     trouble: str = ""
     retry_at: float = 0.0
     retry_after: float = FIRST_RETRY
+    footprint: Footprint | None = None  # of what is loaded
     loads: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.loads = isinstance(self.drafter, LoadableDrafter)
+
+    @property
+    def gone(self) -> bool:
+        """Whether what was loaded ended by itself, as a process can."""
+        return self.state == "ready" and not getattr(self.drafter, "alive", True)
 
 
 class Refused(WorldError):
@@ -54,8 +61,8 @@ class Refused(WorldError):
 class Lineup:
     """Made per loaded model. `seats` is called by the engine's thread, everything else by any.
 
-    `admit` is asked before a drafter loads, `pressed` says why drafters must give their memory back, and `wrap` puts a
-    drafter that wants a process of its own into one.
+    `admit` is asked before a drafter loads beside the others, `pressed` says why those that are loaded must give their
+    memory back, and `wrap` puts a drafter that wants a process of its own into one.
     """
 
     def __init__(
@@ -66,9 +73,9 @@ class Lineup:
         *,
         options: EngineOptions | None = None,
         host: Host | None = None,
-        admit: Admit = lambda name, footprint: None,
-        pressed: Callable[[], str] = lambda: "",
-        wrap: Wrap = lambda name, drafter: drafter,
+        admit: Admit = lambda name, footprint, others: None,
+        pressed: Pressed = lambda loaded: "",
+        wrap: Wrap = lambda drafter: drafter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pin = pin
@@ -82,6 +89,7 @@ class Lineup:
         self._clock = clock
         self._members: dict[str, _Member] = {}
         self._leaving: list[Worker] = []
+        self._loading_one = threading.Lock()
         self._lock = threading.Lock()
 
     def use(self, registry: Registry, order: Sequence[str]) -> None:
@@ -89,7 +97,7 @@ class Lineup:
         drafters = {name: registry.drafter(name) for name in registry.choose(self._pin, order)}
         with self._lock:
             for name, member in list(self._members.items()):
-                if drafters.get(name) is not _inner(member.drafter):
+                if drafters.get(name) is not member.built:
                     self._let_go(self._members.pop(name))
             members = {}
             for name, drafter in drafters.items():
@@ -102,11 +110,14 @@ class Lineup:
         """An open seat for each drafter that is ready, in the order of preference; `deadline` is in seconds."""
         with self._lock:
             members = dict(self._members)
-        why = self._pressed() if any(member.loads for member in members.values()) else ""
+        why = self._pressed(self._footprints()) if any(member.loads for member in members.values()) else ""
         seats: list[Seat | ThreadedSeat] = []
         for name, member in members.items():
             if why and member.loads and member.state == "ready":
                 self._unload(name, member, why)
+            if member.gone:
+                self._postpone(member)
+                member.state, member.trouble = "failed", "its process ended"
             if member.state in ("failed", "unloaded") and self._clock() >= member.retry_at and not why:
                 self._load(name, member, registry)
             if member.state == "ready" and (seat := self._seat(member, registry, prompt, deadline)):
@@ -138,8 +149,10 @@ class Lineup:
         return all(member.worker.settle(timeout) for member in members)
 
     def _hire(self, name: str, drafter: Drafter, registry: Registry) -> _Member:
-        hosted = self._wrap(name, drafter) if getattr(drafter, "hosted", False) else drafter
-        member = _Member(hosted, Worker(name))
+        used = drafter
+        if isinstance(drafter, LoadableDrafter) and getattr(drafter, "hosted", False):
+            used = self._wrap(drafter)
+        member = _Member(drafter, used, Worker(name))
         if member.loads:
             self._load(name, member, registry)
         return member
@@ -163,13 +176,18 @@ class Lineup:
             if self._host is None:
                 raise Refused(f"{name} has something to load, which nobody here does for it")
             footprint = drafter.footprint(self._host, self._pin, self._options)
-            if footprint is not None:
-                self._admit(name, footprint)
-            drafter.load(self._host, self._pin, self._options)
+            if footprint is None:
+                drafter.load(self._host, self._pin, self._options)
+            else:
+                with self._loading_one:  # so that each is admitted beside all that is loaded
+                    self._admit(name, footprint, self._footprints())
+                    member.footprint = footprint
+                    drafter.load(self._host, self._pin, self._options)
             if self._bridge(drafter, registry) is None:  # also builds what the bridge keeps, while nobody waits
                 raise Refused(f"{name} has another vocabulary than {self._pin.name}, and no bridge joins the two")
         except Exception as error:
             drafter.unload()
+            member.footprint = None
             self._failed(name, member, error)
         else:
             member.retry_after = FIRST_RETRY
@@ -194,9 +212,14 @@ class Lineup:
     def _unload(self, name: str, member: _Member, why: str) -> None:
         log.warning("drafter %s gives its memory back: %s", name, why)
         self._postpone(member)
-        member.state, member.trouble = "unloaded", why
+        member.state, member.trouble, member.footprint = "unloaded", why, None
         if isinstance(member.drafter, LoadableDrafter):
             member.worker.post(member.drafter.unload)
+
+    def _footprints(self) -> list[Footprint]:
+        """Of the drafters that are loaded."""
+        with self._lock:
+            return [member.footprint for member in self._members.values() if member.footprint is not None]
 
     def _bridge(self, drafter: Drafter, registry: Registry) -> tuple[str, Bridge] | None:
         # A drafter without a vocabulary of its own speaks the target's ids.
@@ -220,11 +243,6 @@ class Lineup:
             seat.close()
             return None
         return seat
-
-
-def _inner(drafter: Drafter) -> Any:
-    """What was wrapped, or the drafter itself."""
-    return getattr(drafter, "wrapped", drafter)
 
 
 def _word(drafter: Drafter) -> str:

@@ -11,6 +11,7 @@
         ├── ModelNotFound          no such model in the store
         ├── BrokenModel            a manifest, blob or GGUF that cannot be trusted
         ├── PinMismatch            a model, tokenizer or engine is not the one that was pinned
+        ├── AdmissionRefused       a drafter does not fit in the memory that is left
         ├── DeviceBusy             another process holds a device that only one may use
         ├── EngineError            libllama (or another engine) failed
         └── ProtocolViolation      a plugin broke the contract (wrong ids, wrong history)
@@ -74,6 +75,10 @@ class BrokenModel(WorldError):
 
 class PinMismatch(WorldError):
     """A model, tokenizer or engine differs from the one that was pinned."""
+
+
+class AdmissionRefused(WorldError):
+    """A drafter would not fit beside the target; the message prints the sum."""
 
 
 class DeviceBusy(WorldError):

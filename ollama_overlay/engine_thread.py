@@ -43,6 +43,10 @@ class Generates(Protocol):
         """Blocks until the answer is complete; see `Generator.generate`."""
         ...
 
+    def close(self) -> None:
+        """Let the drafters go, then the engine. Called once."""
+        ...
+
 
 class Job:
     """One generation on its way. `next`, `cancel` and `outcome` belong to the event loop, the rest to the engine."""
@@ -162,7 +166,7 @@ class EngineThread:
         if self._thread.is_alive():
             return False
         if self.generator is not None:
-            self.generator.engine.close()
+            self.generator.close()
         return True
 
     def _run(self) -> None:

@@ -11,11 +11,17 @@ from pilotfish.daemon.certify.lookup import environment, find_lane
 from pilotfish.daemon.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config import Config
 from pilotfish.daemon.costs import CostModel
+from pilotfish.daemon.drafter_room import room_for
 from pilotfish.daemon.generator import Generator
+from pilotfish.daemon.hosting.child import HostedDrafter
+from pilotfish.daemon.hosting.local_host import LocalHost
+from pilotfish.daemon.lineup import Lineup
+from pilotfish.daemon.memory_bounds import private_bytes
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import TargetPin
+from pilotfish.hooks.vocabulary import TokenizerVocabulary
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.pins import pin_file
 from pilotfish.ollama_overlay.about import ModelCard
@@ -37,6 +43,7 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     registry.notify_pinned(pin)
     options = launch.engine_options(state_dir)
     found = find_lane(pin, verifier, options, config.speculation.parity)
+    before = private_bytes()
     with environment(found.lane):
         engine = verifier.load(pin, found.lane, options)
     lane = engine.lane
@@ -55,7 +62,18 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     costs.seed(found.certificate.costs if found.certificate else ())
     job = job_line(pin, options, config.speculation.parity, VERIFIER) if found.identity else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
-    return Generator(engine, pin, registry, config, costs=costs), card
+    room = room_for(pin, verifier, options, before)
+    lineup = Lineup(
+        pin,
+        TokenizerVocabulary(engine.tokenizer, pin.tokenizer),
+        engine.n_vocab,
+        options=replace(options, n_ctx=engine.n_ctx),
+        host=LocalHost(state=state_dir, owner=f"drafts for {pin.name}"),
+        admit=room.admit,
+        pressed=room.pressed,
+        wrap=lambda drafter: HostedDrafter(drafter, config),
+    )
+    return Generator(engine, pin, registry, config, costs=costs, lineup=lineup), card
 
 
 def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMetadata) -> ModelCard:

@@ -45,3 +45,18 @@ class Options:
         if not isinstance(value, list | tuple) or not all(type(item) is int and item >= 0 for item in value):
             raise ConfigError(f"{self._where}.{key}: expected a list of token ids or positions, got {value!r}")
         return tuple(value)
+
+    def text(self, key: str, meaning: str) -> str:
+        """A string that must be there; `meaning` says for people what it is."""
+        value = self._table.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigError(f"{self._where}.{key}: expected {meaning}, got {value!r}")
+        return value
+
+    def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
+        """One of `choices`, in lower case."""
+        value = self._table.get(key, default)
+        if not isinstance(value, str) or value.lower() not in choices:
+            known = ", ".join(f'"{choice}"' for choice in choices)
+            raise ConfigError(f"{self._where}.{key}: expected one of {known}, got {value!r}")
+        return value.lower()

@@ -54,6 +54,16 @@ class LlamaContext:
         """Forward `tokens` as one block, without logits."""
         self._run(self._prompt, tokens, len(tokens))
 
+    def feed_to_row(self, tokens: Sequence[int] | IdArray) -> Logits:
+        """Forward `tokens` as one block; the row after the last of them, as `row`. No other row is computed."""
+        last, flags = len(tokens) - 1, self._prompt.struct.logits
+        flags[last] = True
+        try:
+            self._run(self._prompt, tokens, len(tokens))
+        finally:
+            flags[last] = False
+        return self.row(last)
+
     def forward(self, tokens: Sequence[int] | IdArray, width: int) -> None:
         """Forward `tokens`, repeating the last one up to `width`; every row gets logits.
 

@@ -17,7 +17,7 @@ from llama_cpp import llama_cpp as lib
 from pilotfish.hooks.types import EnginePin
 from pilotfish.plugins.verifiers._llama_build import fingerprint_of
 
-__all__ = ["engine_pin", "last_words", "lib", "library_folder", "send_log_to"]
+__all__ = ["engine_pin", "last_words", "lib", "library_folder", "send_log_to", "settle_log"]
 
 log = logging.getLogger("pilotfish.llama")
 
@@ -28,7 +28,7 @@ _tail: deque[str] = deque(maxlen=6)
 class _Log:
     """Where libllama's log goes, and the level of its last line."""
 
-    target = "logger"
+    target = ""  # nobody has decided: libllama prints by itself
     level = 0
 
 
@@ -39,6 +39,12 @@ def send_log_to(target: str) -> None:
     """
     _Log.target = target
     lib.llama_log_set(_callback, None)
+
+
+def settle_log() -> None:
+    """Send libllama's log to the logger unless somebody has decided already where it goes."""
+    if not _Log.target:
+        send_log_to("logger")
 
 
 def last_words() -> str:

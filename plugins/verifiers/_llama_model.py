@@ -91,8 +91,13 @@ def _remedy(pin: TargetPin) -> str:
     return f"pull {pin.name} again, or leave this model to the stock server"
 
 
-def make_context(model: Any, pin: TargetPin, setting: Setting, options: EngineOptions, width: int) -> LlamaContext:
-    """A context of one sequence with room for blocks of `width` rows. Raises EngineError."""
+def make_context(
+    model: Any, pin: TargetPin, setting: Setting, options: EngineOptions, width: int, *, swa_full: bool = False
+) -> LlamaContext:
+    """A context of one sequence with room for blocks of `width` rows. Raises EngineError.
+
+    With `swa_full` the layers of a sliding window keep all cells, so that their tail can be cut like any other.
+    """
     params = lib.llama_context_default_params()
     threads = options.threads or default_threads()
     # libllama rounds the cells up to this but limits a batch to what was asked for, and aborts on a longer one
@@ -101,7 +106,7 @@ def make_context(model: Any, pin: TargetPin, setting: Setting, options: EngineOp
     params.n_threads = params.n_threads_batch = threads
     params.n_seq_max = 1
     params.kv_unified = False
-    params.swa_full = False
+    params.swa_full = swa_full
     params.n_outputs_max = width
     params.n_outputs_max_per_seq = width
     params.type_k = _cache_type(pin, setting.cache_type_k)

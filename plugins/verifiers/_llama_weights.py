@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from pathlib import Path
 
+from pilotfish.plugins.verifiers._llama_gguf import open_gguf
 from pilotfish.plugins.verifiers._llama_library import lib
 
 _F32 = lib.GGML_TYPE_F32
@@ -27,34 +26,7 @@ def _is_uniform(name: str, kind: int) -> bool:
     return kind in _UNIFORM or (kind == _F32 and elementwise)
 
 
-class _GgufInit(ctypes.Structure):
-    _fields_ = (("no_alloc", ctypes.c_bool), ("ctx", ctypes.c_void_p))
-
-
 def tensor_types(path: Path) -> dict[str, int]:
-    """Name and ggml type of every tensor of a GGUF that libllama has already accepted.
-
-    ggml's own reader, because the `gguf` package builds a Python object per vocabulary entry: a second for
-    150,000 tokens against milliseconds.
-    """
-    ggml = ctypes.CDLL(lib._lib._name)  # the loaded library again; its dependencies' symbols resolve through it
-    ggml.gguf_init_from_file.restype = ctypes.c_void_p
-    ggml.gguf_init_from_file.argtypes = [ctypes.c_char_p, _GgufInit]
-    ggml.gguf_free.argtypes = [ctypes.c_void_p]
-    ggml.gguf_get_n_tensors.restype = ctypes.c_int64
-    ggml.gguf_get_n_tensors.argtypes = [ctypes.c_void_p]
-    ggml.gguf_get_tensor_name.restype = ctypes.c_char_p
-    ggml.gguf_get_tensor_name.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    ggml.gguf_get_tensor_type.restype = ctypes.c_int
-    ggml.gguf_get_tensor_type.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    handle = ggml.gguf_init_from_file(os.fsencode(path), _GgufInit(True, None))
-    if not handle:
-        return {}
-    try:
-        count = ggml.gguf_get_n_tensors(handle)
-        return {
-            ggml.gguf_get_tensor_name(handle, i).decode("utf-8", "replace"): ggml.gguf_get_tensor_type(handle, i)
-            for i in range(count)
-        }
-    finally:
-        ggml.gguf_free(handle)
+    """Name and ggml type of every tensor of a GGUF; empty when ggml's reader refuses the file."""
+    with open_gguf(path) as header:
+        return header.tensors() if header else {}

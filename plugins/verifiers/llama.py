@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.hooks.errors import ConfigError, EngineError
-from pilotfish.hooks.protocols import VerifierFactory
+from pilotfish.hooks.protocols import VerifierFactory, Vocabulary
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.hooks.types import EngineOptions, Footprint, Lane, TargetPin
 
 if TYPE_CHECKING:
     from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
@@ -58,6 +59,37 @@ class LlamaVerifier:
         from pilotfish.plugins.verifiers._llama_build import expected_folder, fingerprint_of
 
         return fingerprint_of(expected_folder(), state_dir)
+
+    def vocabulary(self, source: TargetPin | Path) -> AbstractContextManager[Vocabulary]:
+        """The vocabulary of a GGUF, or of a tokenizer.json or tokenizer.model; no weights are read.
+
+        Raises BrokenModel, ModelNotFound or EngineError.
+        """
+        if isinstance(source, Path):
+            from pilotfish.plugins.drafters._vocabularies import load_vocabulary
+
+            return nullcontext(load_vocabulary(source))
+        self._open_library(source.name)
+        from pilotfish.plugins.verifiers._llama_vocabulary import open_vocabulary
+
+        return open_vocabulary(source)
+
+    def footprint(self, pin: TargetPin, options: EngineOptions) -> Footprint:
+        """What `load` will take, from the file's header. Raises BrokenModel, or EngineError without libllama."""
+        self._open_library(pin.name)
+        from pilotfish.plugins.verifiers._llama_footprint import footprint
+
+        return footprint(pin, options)
+
+    def memory(self, device: str) -> tuple[int, int, bool] | None:
+        """Free and total bytes of an accelerator by ggml's name, and whether they are the system's own memory.
+
+        None for a device that libllama does not compute on. Raises EngineError without libllama.
+        """
+        self._open_library(device)
+        from pilotfish.plugins.verifiers._llama_devices import device_memory
+
+        return device_memory(device)
 
     def requantize(self, source: Path, target: Path, kind: str) -> None:
         """Write the GGUF `source` to `target` in another number format, for tests and experiments."""

@@ -111,7 +111,7 @@ def test_a_load_that_fails_is_tried_again_later():
 
 
 def test_one_that_does_not_fit_is_refused_with_the_sum():
-    def admit(name: str, footprint: Footprint) -> None:
+    def admit(name: str, footprint: Footprint, others: object) -> None:
         raise ConfigError(f"{name} needs {footprint.total} bytes, 50 are free")
 
     registry, line = registry_of(drafter := Heavy()), lineup(admit=admit)
@@ -133,7 +133,7 @@ def test_a_vocabulary_that_nothing_joins_to_the_targets_is_a_reason():
 
 def test_under_pressure_the_drafter_goes_first_and_comes_back_when_there_is_room():
     clock, why = FakeClock(), ["the system has 1 MB left"]
-    registry, line = registry_of(drafter := Heavy()), lineup(clock=clock, pressed=lambda: why[0])
+    registry, line = registry_of(drafter := Heavy()), lineup(clock=clock, pressed=lambda loaded: why[0])
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
     assert line.seats(registry, [1], 0.2) == []
@@ -174,9 +174,8 @@ def test_one_that_wants_a_process_of_its_own_is_wrapped_and_kept_across_a_reload
     drafter.hosted = True
     wrapped: list[Heavy] = []
 
-    def wrap(name: str, inner: Heavy) -> Heavy:
-        outer = Heavy(name)
-        outer.wrapped = inner
+    def wrap(inner: Heavy) -> Heavy:
+        outer = Heavy(inner.name)
         wrapped.append(outer)
         return outer
 

@@ -48,6 +48,9 @@ class ScriptedGenerator:
         self._error_after = error_after
         self._gate = gate
 
+    def close(self) -> None:
+        self.engine.close()
+
     def generate(
         self,
         request: GenerationRequest,

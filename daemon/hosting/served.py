@@ -1,0 +1,200 @@
+"""A drafter and its sessions, as a draft host serves them. Everything here belongs to one thread."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pilotfish.daemon.hosting.bridged import BridgedSession
+from pilotfish.daemon.hosting.wire import (
+    BYTES,
+    IDS,
+    Close,
+    Commit,
+    Opening,
+    Propose,
+    Rollback,
+    Step,
+    Wanted,
+)
+from pilotfish.daemon.registry import Registry
+from pilotfish.hooks.errors import ModelNotFound, ProtocolViolation, UsageError
+from pilotfish.hooks.history import History
+from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession, Host, LoadableDrafter, Vocabulary
+from pilotfish.hooks.types import EMPTY, Ack, Footprint, Proposal
+from pilotfish.hooks.vocabulary import ByteVocabulary
+
+log = logging.getLogger("pilotfish.hosting")
+
+Admit = Callable[[str, Footprint | None], None]  # a drafter's name and what it needs; raises when that does not fit
+
+
+class Unknown(UsageError):
+    """There is no such session: it was closed, idle for too long, or of a host that has ended since."""
+
+
+class Occupied(UsageError):
+    """The host is busy with other sessions; the same request may be granted later."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A session and what it acknowledged last, which a proposal does not change."""
+
+    session: DraftSession
+    ack: Ack
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a session answers to its steps. `proposal` is None when none was asked for."""
+
+    ack: Ack
+    proposal: Proposal | None = None
+    closed: bool = False
+
+
+class Served:
+    """One drafter, loaded for one target at a time, and its sessions.
+
+    A drafter that was loaded for a target is loaded again for another one, once no session is open.
+    """
+
+    def __init__(self, drafter: Drafter, registry: Registry, host: Host, admit: Admit | None = None) -> None:
+        self.name = drafter.name
+        self.limit = _limit(getattr(drafter, "sessions", 1))
+        self._drafter = drafter
+        self._loadable = drafter if isinstance(drafter, LoadableDrafter) else None
+        self._registry = registry
+        self._host = host
+        self._admit = admit
+        self._loaded: Wanted | None = None
+        self._sessions: dict[str, _Open] = {}
+
+    @property
+    def n_sessions(self) -> int:
+        """How many are open."""
+        return len(self._sessions)
+
+    def load(self, wanted: Wanted) -> str:
+        """Be ready for sessions on a target; says what they speak, `ids` or `bytes`. Raises PilotfishError."""
+        if self._loadable is not None and not self._is_ready_for(wanted):
+            self._reload(self._loadable, wanted)
+        if (own := self._own(wanted)) is None:
+            return IDS
+        self._bridge(own)  # raises here and not in every session
+        return BYTES
+
+    def open(self, opening: Opening) -> tuple[str, Ack]:
+        """A session's name and its first acknowledgement. Raises PilotfishError, or what the drafter raises."""
+        if self.n_sessions >= self.limit:
+            raise Occupied(f"{self.name} serves {self.n_sessions} of {self.limit} sessions; try again later")
+        speaks = self.load(opening.wanted)
+        if speaks != opening.speaks:
+            raise UsageError(f"{self.name} now speaks {speaks}, not {opening.speaks}; load it again")
+        session = self._start(opening)
+        try:
+            ack = session.rollback()  # nothing was proposed yet: this asks what its history is
+            if ack != History(opening.prompt).ack():
+                raise ProtocolViolation(f"{self.name} acknowledged {ack} for a prompt of {len(opening.prompt)} ids")
+        except BaseException:
+            session.close()
+            raise
+        name = secrets.token_urlsafe(12)
+        self._sessions[name] = _Open(session, ack)
+        return name, ack
+
+    def turn(self, name: str, steps: Sequence[Step]) -> Turn:
+        """Take a session through `steps`, in order. One that raises is closed."""
+        opened = self._sessions.get(name)
+        if opened is None:
+            raise Unknown(f"there is no session {name!r}; open one")
+        try:
+            turn = _run(opened, steps)
+        except BaseException:
+            self.close(name)
+            raise
+        if turn.closed:
+            self.close(name)
+        return turn
+
+    def close(self, name: str) -> None:
+        """Close a session. Never raises; does nothing when there is none of that name."""
+        if (opened := self._sessions.pop(name, None)) is not None:
+            try:
+                opened.session.close()
+            except Exception:
+                log.warning("%s: closing a session failed", self.name, exc_info=True)
+
+    def unload(self) -> None:
+        """Close every session and give back what was loaded."""
+        for name in list(self._sessions):
+            self.close(name)
+        if self._loadable is not None and self._loaded is not None:
+            self._loadable.unload()
+            self._loaded = None
+
+    def _is_ready_for(self, wanted: Wanted) -> bool:
+        loaded = self._loaded
+        return loaded is not None and loaded.target == wanted.target and loaded.options.n_ctx >= wanted.options.n_ctx
+
+    def _reload(self, drafter: LoadableDrafter, wanted: Wanted) -> None:
+        if self._sessions:
+            raise Occupied(f"{self.name} serves sessions on another target; try again when they have ended")
+        self.unload()
+        if self._admit is not None:
+            self._admit(self.name, drafter.footprint(self._host, wanted.target, wanted.options))
+        drafter.load(self._host, wanted.target, wanted.options)
+        self._loaded = wanted
+        log.info("%s is loaded for %s", self.name, wanted.target.name)
+
+    def _own(self, wanted: Wanted) -> Vocabulary | None:
+        """The drafter's vocabulary, if it is another one than the target's."""
+        own: Vocabulary | None = getattr(self._drafter, "vocabulary", None)
+        fingerprint = wanted.target.tokenizer.fingerprint
+        return None if own is None or (fingerprint and own.pin.fingerprint == fingerprint) else own
+
+    def _start(self, opening: Opening) -> DraftSession:
+        own, target = self._own(opening.wanted), opening.wanted.target
+        if own is None:
+            return self._drafter.open(target, opening.prompt)
+        return BridgedSession(self._bridge(own), lambda ids: self._drafter.open(target, ids), opening.prompt)
+
+    def _bridge(self, own: Vocabulary) -> Bridge:
+        found = self._registry.bridge(own, ByteVocabulary())
+        if found is None:
+            raise ModelNotFound(
+                f"{self.name}: no bridge joins its vocabulary ({own.pin.model}, {own.pin.n_vocab} ids) to text; "
+                "install a plugin that has one, or draft with a model that has the target's tokenizer"
+            )
+        return found[1]
+
+
+def _run(opened: _Open, steps: Sequence[Step]) -> Turn:
+    session = opened.session
+    proposal: Proposal | None = None
+    closed = False
+    for step in steps:
+        match step:
+            case Commit(tokens):
+                opened.ack = session.commit(tokens)
+            case Rollback():
+                opened.ack = session.rollback()
+            case Propose(k):
+                proposal = _checked(session.propose(k), k) if k else EMPTY
+            case Close():
+                closed = True
+    return Turn(opened.ack, proposal, closed)
+
+
+def _limit(sessions: object) -> int:
+    """How many sessions a drafter can have at a time, by its attribute `sessions`; one where it does not say."""
+    return sessions if type(sessions) is int and sessions > 0 else 1
+
+
+def _checked(proposal: object, k: int) -> Proposal:
+    if not isinstance(proposal, Proposal):
+        raise ProtocolViolation(f"propose returned {type(proposal).__name__}, not a Proposal")
+    return proposal.first(k)

@@ -1,0 +1,113 @@
+"""A small GGUF model that drafts, through libllama, beside the target.
+
+Its table::
+
+    [drafters.llama]
+    model = "smollm2:135m"   # a name in the model store, or the path of a .gguf file
+    context = 0              # tokens; 0: as many as the target has
+    threads = 0              # 0: as many as the target has, which waits meanwhile
+    gpu_layers = -1          # -1: as the target
+    min_confidence = 0.4     # a proposal ends before its own probability falls below this
+    cache_type_k = ""        # bf16, f16, q8_0, ...; empty: as the target
+    cache_type_v = ""
+
+Importing this module loads nothing; libllama comes in with the first footprint or load.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
+from pilotfish.hooks.specs import hookimpl
+from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE
+from pilotfish.plugins.drafters._options import Options
+
+if TYPE_CHECKING:
+    from pilotfish.plugins.drafters._llama_draft import LoadedDraft
+
+KEYS = ("model", "context", "threads", "gpu_layers", "min_confidence", "cache_type_k", "cache_type_v")
+CACHE_TYPES = ("", "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+
+
+class LlamaDrafter:
+    """A `LoadableDrafter`. Sessions may overlap; they share one context, and the one that comes back feeds again."""
+
+    name = "llama"
+    inline = False
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        options = Options("llama", config, KEYS)
+        self.model = options.text("model", "the name of a small model, or the path of a .gguf file")
+        self._context = options.integer("context", 0, 0, 1 << 24)
+        self._threads = options.integer("threads", 0, 0, 1024)
+        self._gpu_layers = options.integer("gpu_layers", -1, -1, 1 << 16)
+        self._min_confidence = options.number("min_confidence", MIN_CONFIDENCE, 0, 1)
+        self._cache_type_k = options.choice("cache_type_k", "", CACHE_TYPES)
+        self._cache_type_v = options.choice("cache_type_v", "", CACHE_TYPES)
+        self._loaded: LoadedDraft | None = None
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The model's own; None while it is not loaded."""
+        return self._loaded.vocabulary if self._loaded else None
+
+    def footprint(self, host: Host, target: TargetPin, options: EngineOptions) -> Footprint:
+        """The file's size, and its cache and working buffers for the context. Raises ModelNotFound or BrokenModel."""
+        pin = host.pin(self.model)
+        _need_libllama(pin.name)
+        from pilotfish.plugins.verifiers._llama_footprint import footprint
+
+        return footprint(pin, self._options(options))
+
+    def load(self, host: Host, target: TargetPin, options: EngineOptions) -> None:
+        """Load the model; what was loaded before is freed first. Raises ModelNotFound, BrokenModel or EngineError."""
+        self.unload()
+        pin = host.pin(self.model)
+        _need_libllama(pin.name)
+        from pilotfish.plugins.drafters._llama_draft import load
+
+        self._loaded = load(pin, self._options(options))
+
+    def unload(self) -> None:
+        """Free the model, once no call to a session is running."""
+        loaded, self._loaded = self._loaded, None
+        if loaded:
+            loaded.close()
+
+    def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
+        """A session on `prompt`, fed as far as no earlier session left it. Raises EngineError when not loaded."""
+        loaded = self._loaded
+        if loaded is None:
+            raise EngineError(f"the draft model {self.model} is not loaded; load it before opening a session")
+        return loaded.cache.open(prompt, min_confidence=self._min_confidence)
+
+    def _options(self, target: EngineOptions) -> EngineOptions:
+        """The target's options with what the table says instead."""
+        return replace(
+            target,
+            n_ctx=self._context or target.n_ctx,
+            threads=self._threads or target.threads,
+            gpu_layers=target.gpu_layers if self._gpu_layers < 0 else self._gpu_layers,
+            cache_type_k=self._cache_type_k or target.cache_type_k,
+            cache_type_v=self._cache_type_v or target.cache_type_v,
+        )
+
+
+def _need_libllama(model: str) -> None:
+    try:
+        importlib.import_module("pilotfish.plugins.verifiers._llama_library")
+    except ImportError as error:
+        raise EngineError(
+            f"{model}: libllama cannot be loaded ({error}); install it with: pip install 'pilotfish[llama]'"
+        ) from error
+
+
+@hookimpl
+def pilotfish_register_drafters(register: Callable[[str, DrafterFactory], None]) -> None:
+    register(LlamaDrafter.name, LlamaDrafter)
