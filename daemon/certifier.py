@@ -261,6 +261,7 @@ class Certifier:
             n_ctx=self._n_ctx,
             lane=lane,
             plain_ratio=round(plain_ratio(lane, measured), 3) if measured else 1.0,
+            prompt_ratio=round(measured.prompt_ratio, 3) if measured else 1.0,
             expected_ratio=round(offer.ratio, 3) if offer else 1.0,
             switches=self._switches,
             costs=tuple((width, at, round(seconds, 6)) for (width, at), seconds in costs.items()),
@@ -291,8 +292,8 @@ class Certifier:
         reasons = ["only single steps are alike in every setting tried"] if tried and not found else []
         if refused and self._proof is None:
             offer, measured = min(refused, key=lambda pair: plain_ratio(pair[0].lane, pair[1]))
-            ratio, prompts = plain_ratio(offer.lane, measured), measured.prefill / (measured.stock_prefill or 1)
-            figures = f"{ratio:.2f}x stock's time, prompts {prompts:.2f}x"
+            ratio = plain_ratio(offer.lane, measured)
+            figures = f"{ratio:.2f}x stock's time, prompts {measured.prompt_ratio:.2f}x"
             reasons.append(f"widths {ranges(offer.lane.widths)} are alike, but plain steps would take {figures}")
         return "; ".join([*reasons, *self._notes])
 

@@ -82,6 +82,8 @@ class Engine:
 
     libllama: str = "bundled"
     sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
+    certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
+    certify_budget_s: int = 240  # how long that may take; 0: only `pilotfish certify` certifies
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +323,8 @@ def _engine(section: Section) -> Engine:
     engine = Engine(
         libllama=section.choice("libllama", default.libllama, LIBLLAMA),
         sidecar_idle_s=section.whole("sidecar_idle_s", default.sidecar_idle_s, 0, 86_400),
+        certify_idle_s=section.whole("certify_idle_s", default.certify_idle_s, 0, 86_400),
+        certify_budget_s=section.whole("certify_budget_s", default.certify_budget_s, 0, 86_400),
     )
     section.warn_unknown()
     return engine

@@ -57,6 +57,11 @@ class Measured:
     noise: float = 1.0
     trouble: str = ""
 
+    @property
+    def prompt_ratio(self) -> float:
+        """What feeding a prompt costs, relative to stock."""
+        return self.prefill / self.stock_prefill if self.stock_prefill else 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:

@@ -44,6 +44,11 @@ class BaseSeat:
         """Whether the drafter computes on this machine while the target does."""
         return False
 
+    def _drafter_ids(self, k: int) -> int:
+        """How many ids to ask the drafter for, so that the bridge makes `k` of them."""
+        translate = getattr(self._bridge, "drafter_ids", None)
+        return int(translate(k)) if translate else k
+
     def _failed(self, what: str, error: BaseException, *, fatal: bool) -> None:
         self._failures += 1
         why = f"{what} raised {where(error)}"
@@ -83,7 +88,7 @@ class Seat(BaseSeat):
         session = self._session
         if session is None or self.dropped or not self._catch_up(session):
             return EMPTY
-        proposal = self._guard("propose", lambda: self._bridge.to_target(checked(session.propose(k))))
+        proposal = self._guard("propose", lambda: self._bridge.to_target(checked(session.propose(self._drafter_ids(k)))))
         return EMPTY if proposal is None else in_vocabulary(proposal.first(k), self._n_vocab)
 
     def committed(self, tokens: Sequence[int], *, now: bool) -> None:

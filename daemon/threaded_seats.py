@@ -208,7 +208,7 @@ class ThreadedSeat(BaseSeat):
             self._commit(session, tokens)
         except Exception as error:
             raise _Failed("commit", error) from error
-        return self._bridge.to_target(checked(session.propose(k)))
+        return self._bridge.to_target(checked(session.propose(self._drafter_ids(k))))
 
     def _commit(self, session: DraftSession, tokens: Sequence[int]) -> None:
         ids = self._bridge.to_drafter(tokens) if tokens else ()

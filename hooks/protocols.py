@@ -155,6 +155,8 @@ class Bridge(Protocol):
 
     `to_drafter` is called with the prompt first, then with each commit in order; `to_target` in between, any number
     of times, for a proposal that continues everything `to_drafter` gave so far.
+
+    A bridge may have a method `drafter_ids(k) -> int`: how many ids to ask the drafter for to get k target ids.
     """
 
     def to_drafter(self, target_ids: Sequence[int]) -> Sequence[int]:

@@ -60,7 +60,8 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
         log.info("--context-shift: an answer that fills the context ends there, with stop_type limit")
     costs = CostModel(lane.widths)
     costs.seed(found.certificate.costs if found.certificate else ())
-    job = job_line(pin, options, config.speculation.parity, VERIFIER) if found.identity else ""
+    budget = config.engine.certify_budget_s
+    job = job_line(pin, options, config.speculation.parity, VERIFIER, budget) if found.identity and budget else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
     room = room_for(pin, verifier, options, before)
     lineup = Lineup(

@@ -87,7 +87,7 @@ async def serve(launch: Launch, arguments: Sequence[str]) -> Ending:
     port = runner.addresses[0][1]
     log.info("listening on http://%s:%d", launch.host, port)
     try:
-        failure = await _until_stopped(server, stop, launch, port, begun_with)
+        failure = await _until_stopped(server, stop, launch, port, begun_with, settings.engine.certify_idle_s)
     finally:
         server.cancel()
         await runner.cleanup()
@@ -96,7 +96,9 @@ async def serve(launch: Launch, arguments: Sequence[str]) -> Ending:
     return Ending(failure, server.join(STOP_SECONDS))
 
 
-async def _until_stopped(server: Server, stop: asyncio.Event, launch: Launch, port: int, begun_with: Plan) -> str:
+async def _until_stopped(
+    server: Server, stop: asyncio.Event, launch: Launch, port: int, begun_with: Plan, certify_after: float
+) -> str:
     """Why loading failed, or nothing after the signal to stop."""
     loaded = server.start()
     stopping = asyncio.create_task(stop.wait())
@@ -108,7 +110,7 @@ async def _until_stopped(server: Server, stop: asyncio.Event, launch: Launch, po
         return f"cannot load {launch.model}: {error}"
     if loaded.done():
         log.info("model loaded: %s", launch.name)
-        idle = idle_certifier(server.certification, lambda: server.busy)
+        idle = idle_certifier(server.certification, lambda: server.busy, certify_after)
         async with linked(server.generator, launch, port, begun_with), certifying(idle):
             await stopping
     await stopping

@@ -23,13 +23,12 @@ log = logging.getLogger("pilotfish.certifier")
 
 MODULE = "pilotfish.daemon.certify.background"
 NICENESS = 19
-BUDGET = 240.0  # seconds: nobody waits
 
 
-def job_line(pin: TargetPin, options: EngineOptions, parity: str, verifier: str) -> str:
-    """What the process reads first."""
+def job_line(pin: TargetPin, options: EngineOptions, parity: str, verifier: str, budget: float) -> str:
+    """What the process reads first; `budget` is in seconds."""
     job = {"pin": pin_to_json(pin), "options": options_to_json(options), "parity": parity, "verifier": verifier}
-    return json.dumps(job) + "\n"
+    return json.dumps({**job, "budget": budget}) + "\n"
 
 
 def main() -> int:
@@ -53,7 +52,7 @@ def _certify(job: dict[str, Any]) -> int:
     if verifier is None:
         raise EngineError(f"no verifier is named {job['verifier']!r} any more")
     pin, options = pin_from_json(job["pin"]), options_from_json(job["options"])
-    certificate, path = certify(pin, verifier, options, parity=job["parity"], budget=BUDGET)
+    certificate, path = certify(pin, verifier, options, parity=job["parity"], budget=job["budget"])
     log.info("%s: %s: %s", certificate.model, "certified" if path else "not certified", certificate.summary())
     return 0 if path else 1
 

@@ -25,7 +25,7 @@ SPAN = 1024  # positions of a regime that deepening moves over
 REJECTION_WIDTHS = 6  # widths whose rejections are played through
 LADDER_STEP = 4  # each longer context is that many times the one before
 LADDER_COST = 3.0  # times the cost of the one before, at most: attention is not all of a forward
-LADDER_SHARE = 0.8  # of the time left may be expected for the next
+LADDER_SHARE = 0.5  # of the time left may be expected for the next
 
 
 @dataclass(slots=True)

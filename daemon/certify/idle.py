@@ -77,10 +77,10 @@ class IdleCertifier:
                 await process.wait()
 
 
-def idle_certifier(job: str, busy: Callable[[], bool]) -> IdleCertifier | None:
+def idle_certifier(job: str, busy: Callable[[], bool], idle_seconds: float = IDLE_SECONDS) -> IdleCertifier | None:
     """One for `job`, unless there is none or `PILOTFISH_CERTIFY=off` says that idle time is to stay idle."""
     wanted = os.environ.get("PILOTFISH_CERTIFY", "").lower() not in ("off", "0", "false")
-    return IdleCertifier(job, busy) if job and wanted else None
+    return IdleCertifier(job, busy, idle_seconds=idle_seconds) if job and wanted else None
 
 
 @contextlib.asynccontextmanager

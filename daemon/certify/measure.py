@@ -15,7 +15,8 @@ REPEATS = 3  # of each width in turn
 NARROW = 2  # widths up to this are timed more often: plain steps decide whether a lane is taken at all
 WIDE = 8  # widths above this are timed once
 NARROW_REPEATS = 4
-PREFILL = 128  # tokens fed to time prompts
+PREFILL = 384  # tokens of an ordinary prompt; the longer it is, the more its attention counts
+PREFILL_REPEATS = 2
 
 FIRST_LENGTH = 32
 SIGNATURE_WIDTHS = (1, 2, 4)
@@ -152,7 +153,7 @@ def time_prefill(benches: Sequence[Bench], limit: int) -> list[float]:
     """Seconds per prompt token of each bench, taken in turns."""
     count = max(1, min(PREFILL, limit - 1, *(bench.block for bench in benches)))
     best = [float("inf") for _ in benches]
-    for _ in range(REPEATS):
+    for _ in range(PREFILL_REPEATS):
         for i, bench in enumerate(benches):
             bench.forget()
             bench.goto(Site(0, count, 1))

@@ -114,7 +114,8 @@ def show(certificate: Certificate) -> None:
     lane = certificate.lane
     out.print(f"[bold]{certificate.model}[/]: {certificate.summary()}")
     out.print(
-        f"  a plain step takes {certificate.plain_ratio:.2f}x stock's time; with speculation "
+        f"  a plain step takes {certificate.plain_ratio:.2f}x stock's time, a prompt "
+        f"{certificate.prompt_ratio:.2f}x; with speculation "
         f"{certificate.expected_ratio:.2f}x is expected"
     )
     for regime in certificate.regimes:

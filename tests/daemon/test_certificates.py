@@ -53,6 +53,7 @@ def certificate(identity: Identity, lane: Lane = LANE) -> Certificate:
         n_ctx=1024,
         lane=lane,
         plain_ratio=0.99,
+        prompt_ratio=1.1,
         expected_ratio=0.7,
         switches=(256,),
         costs=((1, 64, 0.01), (8, 64, 0.02)),

@@ -12,6 +12,7 @@ from pilotfish.daemon.config import Config, Drafters, Plugins
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.protocols import Bridge, Verifier
 from pilotfish.hooks.types import Lane, SessionInfo, SessionReport, TokenizerPin
+from pilotfish.hooks.vocabulary import ByteVocabulary
 from tests.fakes import fake_pin
 from tests.fakes.plugin_files import GOOD, write
 from tests.fakes.vocabulary import FakeVocabulary
@@ -257,7 +258,10 @@ class TestBuilding:
 
 
 OWN = FakeVocabulary(TokenizerPin("a" * 64, "gpt2", 100))
-OTHER = FakeVocabulary(TokenizerPin("b" * 64, "gpt2", 100))
+OTHER = FakeVocabulary(TokenizerPin("b" * 64, "gpt2", 100), [b"?%d" % i for i in range(100)])  # shares no piece
+WORDS = FakeVocabulary(TokenizerPin("c" * 64, "gpt2", 3), [b"a", b"b", b"X"])
+SAME_BUT_ONE = FakeVocabulary(TokenizerPin("d" * 64, "gpt2", 3), [b"a", b"b", b"Y"])
+OTHER_WORDS = FakeVocabulary(TokenizerPin("e" * 64, "gpt2", 3), [b"aa", b"a", b"bb"])
 
 
 class TestBridges:
@@ -266,6 +270,12 @@ class TestBridges:
         assert found is not None
         assert found[0] == "identity"
         assert isinstance(found[1], Bridge)
+
+    def test_nearly_equal_vocabularies_are_mapped_and_others_cut_anew(self) -> None:
+        registry = Registry.load()
+        pairs = [(WORDS, WORDS), (SAME_BUT_ONE, WORDS), (OTHER_WORDS, WORDS), (ByteVocabulary(), OTHER_WORDS)]
+        found = [registry.bridge(drafter, target) for drafter, target in pairs]
+        assert [one and one[0] for one in found] == ["identity", "vocab_map", "retokenize", "retokenize"]
 
     def test_a_faulty_bridge_is_skipped(self, folder: Path) -> None:
         text = """
