@@ -11,17 +11,13 @@ from pilotfish.daemon.certify.lookup import environment, find_lane
 from pilotfish.daemon.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config import Config
 from pilotfish.daemon.costs import CostModel
-from pilotfish.daemon.drafter_room import room_for
+from pilotfish.daemon.drafting import lineup_for
 from pilotfish.daemon.generator import Generator
-from pilotfish.daemon.hosting.child import HostedDrafter
-from pilotfish.daemon.hosting.local_host import LocalHost
-from pilotfish.daemon.lineup import Lineup
 from pilotfish.daemon.memory_bounds import private_bytes
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import TargetPin
-from pilotfish.hooks.vocabulary import TokenizerVocabulary
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.pins import pin_file
 from pilotfish.ollama_overlay.about import ModelCard
@@ -63,17 +59,7 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     budget = config.engine.certify_budget_s
     job = job_line(pin, options, config.speculation.parity, VERIFIER, budget) if found.identity and budget else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
-    room = room_for(pin, verifier, options, before)
-    lineup = Lineup(
-        pin,
-        TokenizerVocabulary(engine.tokenizer, pin.tokenizer),
-        engine.n_vocab,
-        options=replace(options, n_ctx=engine.n_ctx),
-        host=LocalHost(state=state_dir, owner=f"drafts for {pin.name}"),
-        admit=room.admit,
-        pressed=room.pressed,
-        wrap=lambda drafter: HostedDrafter(drafter, config),
-    )
+    lineup = lineup_for(engine, pin, verifier, options, config, before=before, state_dir=state_dir)
     return Generator(engine, pin, registry, config, costs=costs, lineup=lineup), card
 
 

@@ -11,8 +11,9 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pilotfish.daemon import config
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.lab.parity import CONTENDERS, Subject, Trial, run_parity
+from pilotfish.daemon.lab.parity import CONTENDERS, Subject, Trial, contenders_of, run_parity
 from pilotfish.daemon.lab.subjects import FULL, STOCK_LANE, model_path, variant
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
 from pilotfish.daemon.paths import state_dir
@@ -24,6 +25,7 @@ from pilotfish.hooks.types import EngineOptions
 @click.option("--full", is_flag=True, help=f"256 tokens, with the weights requantized to {', '.join(FULL)}.")
 @click.option("--tokens", type=click.IntRange(1, 3000), help="Tokens per answer. Default: 64, or 256 with --full.")
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads of the engine.")
+@click.option("--drafter", "drafters", multiple=True, help="Also this drafter, as the config has it; may be repeated.")
 @click.option("--control", is_flag=True, help="The control: stock settings and every width. Differences are expected.")
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
 @click.option("--workloads", "workload_file", type=click.Path(path_type=Path), help="Another workload file.")
@@ -33,6 +35,7 @@ def command(
     full: bool,
     tokens: int | None,
     threads: int | None,
+    drafters: tuple[str, ...],
     control: bool,
     root: Path | None,
     workload_file: Path | None,
@@ -43,20 +46,25 @@ def command(
     workloads = load_workloads(workload_file)
     kinds: Sequence[str | None] = FULL if full else (None,)
     options = EngineOptions(threads=threads)
+    settings = config.load()
+    contenders = (*CONTENDERS, *contenders_of(settings, drafters))
     trials: list[Trial] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) as progress:
-        total = len(kinds) * len(workloads) * len(MODES) * len(CONTENDERS)
+        total = len(kinds) * len(workloads) * len(MODES) * len(contenders)
         task = progress.add_task("loading", total=total)
         for kind in kinds:
             progress.update(task, description=f"loading {model} {kind or ''}")
             path = variant(source, kind) if kind else source
             lane = STOCK_LANE if control else None
-            subject = Subject.load(path, state_dir(), lane=lane, options=options, certified=not full)
-            for trial in run_parity(subject, workloads, MODES, n_predict=tokens or (256 if full else 64)):
+            subject = Subject.load(
+                path, state_dir(), lane=lane, options=options, certified=not full, plugins=settings.plugins
+            )
+            n = tokens or (256 if full else 64)
+            for trial in run_parity(subject, workloads, MODES, n_predict=n, contenders=contenders):
                 trials.append(trial)
                 progress.update(task, advance=1, description=f"{trial.model}, {trial.workload}, {trial.mode}")
-            subject.engine.close()
+            subject.close()
     _report(trials, as_json)
     sys.exit(0 if all(trial.equal for trial in trials) else 1)
 

@@ -7,21 +7,23 @@ token, wrong everywhere. Those three reach full acceptance, every kind of partia
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pilotfish.daemon.certify.lookup import environment, find_lane
 from pilotfish.daemon.chat_template import ChatTemplate, Conversation
-from pilotfish.daemon.config import Config, Drafters, Speculation
+from pilotfish.daemon.config import Config, Drafters, Plugins, Speculation
 from pilotfish.daemon.controller import Eager
+from pilotfish.daemon.drafting import lineup_for
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome
 from pilotfish.daemon.generator import Generator
 from pilotfish.daemon.lab.workloads import Mode, Workload
+from pilotfish.daemon.memory_bounds import private_bytes
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import TargetEngine
+from pilotfish.hooks.protocols import TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, SamplingParams, TargetPin
 from pilotfish.manifests.gguf import read_metadata
 from pilotfish.manifests.pins import pin_file
@@ -31,20 +33,27 @@ VERIFIER = "llama"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A drafter as a parity run uses it. `table` is its config; `replays` adds the plain answer to it."""
+    """Drafters as a parity run uses them, each with its config table. `replays` adds the plain answer to the tables."""
 
     title: str
-    drafter: str
-    table: dict[str, Any]
+    tables: Mapping[str, Mapping[str, Any]]
     replays: bool = False
 
 
 CONTENDERS = (
-    Contender("suffix", "suffix", {}),
-    Contender("oracle", "oracle", {}, replays=True),
-    Contender("oracle, every third wrong", "oracle", {"wrong_every": 3}, replays=True),
-    Contender("junk", "oracle", {"wrong_every": 1}, replays=True),
+    Contender("suffix", {"suffix": {}}),
+    Contender("oracle", {"oracle": {}}, replays=True),
+    Contender("oracle, every third wrong", {"oracle": {"wrong_every": 3}}, replays=True),
+    Contender("junk", {"oracle": {"wrong_every": 1}}, replays=True),
 )
+LOADING_SECONDS = 600.0  # what drafters with something to load may take
+
+
+def contenders_of(config: Config, names: Sequence[str]) -> tuple[Contender, ...]:
+    """The config's drafters of these names, each alone, and from two on all together."""
+    tables = {name: config.drafters.tables.get(name, {}) for name in names}
+    alone = [Contender(name, {name: table}) for name, table in tables.items()]
+    return (*alone, *([Contender("all together", tables)] if len(tables) > 1 else []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,11 @@ class Subject:
     pin: TargetPin
     engine: TargetEngine
     template: ChatTemplate
+    verifier: Verifier
+    options: EngineOptions
+    before: int = 0  # bytes of private memory before the model was loaded
+    plugins: Plugins = field(default_factory=Plugins)
+    _kept: dict[str, Generator] = field(default_factory=dict)  # by contender: drafters may take long to load
 
     @classmethod
     def load(
@@ -86,8 +100,9 @@ class Subject:
         lane: Lane | None = None,
         options: EngineOptions | None = None,
         certified: bool = False,
+        plugins: Plugins | None = None,
     ) -> Subject:
-        """Load the GGUF at `path` in `lane`, or in the lane that the check at load finds. Close `engine` afterwards.
+        """Load the GGUF at `path` in `lane`, or in the lane that the check at load finds. `close` it afterwards.
 
         With `certified` a certificate's lane comes first. Its environment stays in force, so one process can do that
         for one model only.
@@ -99,10 +114,17 @@ class Subject:
         options = replace(options or EngineOptions(), state_dir=state_dir)
         if lane is None and certified:
             lane = find_lane(pin, verifier, options).lane
+        before = private_bytes()
         with environment(lane):
             engine = verifier.load(pin, lane, options)
         template = ChatTemplate.of_model(read_metadata(path).chat_template, pin.tokenizer, engine.tokenizer)
-        return cls(pin, engine, template)
+        return cls(pin, engine, template, verifier, options, before, plugins or Plugins())
+
+    def close(self) -> None:
+        """Let every drafter go, then the engine."""
+        for generator in self._kept.values():
+            generator.lineup.close()
+        self.engine.close()
 
     def request(self, workload: Workload, mode: Mode, n_predict: int) -> GenerationRequest:
         """The workload as ids, with the mode's sampling."""
@@ -116,15 +138,34 @@ class Subject:
 
     def answer(self, request: GenerationRequest, contender: Contender | None, plain: Sequence[int] = ()) -> Answered:
         """Answer `request`, plainly without a contender."""
-        tables: dict[str, dict[str, Any]] = {}
-        if contender is not None:
-            recording = {"tokens": list(plain)} if contender.replays else {}
-            tables[contender.drafter] = {**contender.table, **recording}
-        config = Config(Speculation(parity="none"), Drafters(tuple(tables), tables))
         emissions: list[Emission] = []
-        generator = Generator(self.engine, self.pin, Registry.load(config), config, controller=Eager)
-        outcome = generator.generate(request, emissions.extend, lambda: False)
+        outcome = self._generator(contender, plain).generate(request, emissions.extend, lambda: False)
         return Answered(tuple(emission.token for emission in emissions), outcome)
+
+    def _generator(self, contender: Contender | None, plain: Sequence[int]) -> Generator:
+        if contender is None:
+            return self._new({})
+        if contender.replays:
+            return self._new({name: {**table, "tokens": list(plain)} for name, table in contender.tables.items()})
+        if contender.title not in self._kept:
+            self._kept[contender.title] = self._loaded(self._new(contender.tables))
+        return self._kept[contender.title]
+
+    def _new(self, tables: Mapping[str, Mapping[str, Any]]) -> Generator:
+        speculation = Speculation(parity="none", deadline_ms=60_000)
+        config = Config(speculation, Drafters(tuple(tables), tables), plugins=self.plugins)
+        lineup = lineup_for(self.engine, self.pin, self.verifier, self.options, config, before=self.before)
+        registry = Registry.load(config)
+        return Generator(self.engine, self.pin, registry, config, controller=Eager, lineup=lineup)
+
+    def _loaded(self, generator: Generator) -> Generator:
+        """The same, once its drafters are ready. Raises EngineError when one cannot be had."""
+        generator.lineup.settle(LOADING_SECONDS)
+        for name in generator.config.drafters.order:
+            found = generator.lineup.describe().get(name, {"state": "not registered", "about": ""})
+            if found["state"] != "ready":
+                raise EngineError(f"drafter {name} is {found['state']}: {found['about']}")
+        return generator
 
 
 @dataclass(frozen=True, slots=True)

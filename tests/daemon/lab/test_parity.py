@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from pilotfish.daemon.lab.parity import CONTENDERS, Contender, Subject, first_difference, run_parity
+from pilotfish.daemon.config import Config, Drafters
+from pilotfish.daemon.lab.parity import CONTENDERS, Contender, Subject, contenders_of, first_difference, run_parity
 from pilotfish.daemon.lab.subjects import STOCK_LANE
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
+from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions
 
 OPTIONS = EngineOptions(n_ctx=1024)
 
 # In a lane of three, rounds of two proposals never reach the third token that the oracle gets wrong.
-EVERY_SECOND_WRONG = Contender("oracle, every second wrong", "oracle", {"wrong_every": 2}, replays=True)
+EVERY_SECOND_WRONG = Contender("oracle, every second wrong", {"oracle": {"wrong_every": 2}}, replays=True)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +37,12 @@ def state_dir(tmp_path_factory):
 def test_every_drafter_leaves_every_answer_as_it_is(quantized, state_dir, quantization, tokens):
     subject = Subject.load(quantized(quantization), state_dir, options=OPTIONS)
     narrow = subject.engine.lane.max_width <= 3
-    contenders = [EVERY_SECOND_WRONG if narrow and c.table.get("wrong_every") == 3 else c for c in CONTENDERS]
+    every_third = {"oracle": {"wrong_every": 3}}
+    contenders = [EVERY_SECOND_WRONG if narrow and c.tables == every_third else c for c in CONTENDERS]
     try:
         trials = list(run_parity(subject, load_workloads(), MODES, n_predict=tokens, contenders=contenders))
     finally:
-        subject.engine.close()
+        subject.close()
     assert len(trials) == 8 * len(MODES) * len(contenders)
     assert [trial for trial in trials if not trial.equal] == []
     accepted, drafted = Counter[str](), Counter[str]()
@@ -63,7 +66,7 @@ def test_a_long_context_is_no_exception_with_any_number_of_threads(quantized, st
         assert len(subject.request(long, MODES[0], 8).prompt) > 600
         trials = list(run_parity(subject, [long], MODES, n_predict=8))
     finally:
-        subject.engine.close()
+        subject.close()
     assert [trial for trial in trials if not trial.equal] == []
     assert sum(trial.accepted for trial in trials) > 0
 
@@ -72,9 +75,38 @@ def test_a_long_context_is_no_exception_with_any_number_of_threads(quantized, st
 def test_the_control_outside_a_lane_finds_differences(quantized, state_dir):
     """Stock settings and every width: the same comparison fails, so passing it says something."""
     subject = Subject.load(quantized("Q4_K_M"), state_dir, lane=STOCK_LANE, options=OPTIONS)
-    oracle = [contender for contender in CONTENDERS if contender.drafter == "oracle"]
+    oracle = [contender for contender in CONTENDERS if "oracle" in contender.tables]
     try:
         trials = run_parity(subject, load_workloads(), MODES, n_predict=64, contenders=oracle)
         assert any(not trial.equal for trial in trials)
     finally:
-        subject.engine.close()
+        subject.close()
+
+
+@pytest.mark.model
+def test_a_model_that_drafts_for_itself_is_right_and_alone_or_with_others_changes_nothing(
+    smollm2_path, quantized, state_dir
+):
+    tables = {"llama": {"model": str(smollm2_path), "min_confidence": 0.0}, "suffix": {}}
+    contenders = contenders_of(Config(drafters=Drafters(tables=tables)), ["llama", "suffix"])
+    assert [contender.title for contender in contenders] == ["llama", "suffix", "all together"]
+    subject = Subject.load(quantized("Q4_1"), state_dir, options=OPTIONS)
+    asked = [contender for contender in contenders if "llama" in contender.tables]
+    try:
+        trials = list(run_parity(subject, load_workloads(), MODES[:1], n_predict=10, contenders=asked))
+    finally:
+        subject.close()
+    assert [trial for trial in trials if not trial.equal] == []
+    alone = [trial for trial in trials if trial.contender == "llama"]
+    assert sum(trial.accepted for trial in alone) == sum(trial.drafted for trial in alone) > 0
+
+
+@pytest.mark.model
+def test_a_drafter_that_cannot_be_had_ends_the_run_with_its_reason(quantized, state_dir):
+    contenders = contenders_of(Config(drafters=Drafters(tables={"llama": {"model": "no/such.gguf"}})), ["llama"])
+    subject = Subject.load(quantized("Q4_1"), state_dir, options=OPTIONS)
+    try:
+        with pytest.raises(EngineError, match=r"drafter llama is .*no/such\.gguf"):
+            list(run_parity(subject, load_workloads()[:1], MODES[:1], n_predict=2, contenders=contenders))
+    finally:
+        subject.close()
