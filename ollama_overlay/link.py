@@ -75,6 +75,7 @@ class Follower:
             standing=generator.standing,
             drafters=tuple(name for name in generator.config.drafters.order if name in available),
             problems=tuple(map(str, generator.registry.problems)),
+            lineup=generator.lineup.describe(),
         )
 
 

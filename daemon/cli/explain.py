@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pilotfish.daemon.cli.console import out
+from pilotfish.daemon.cli.status import drafter_lines
 from pilotfish.hooks.errors import UsageError, WorldError
 
 _ANSWER_WITHIN = 10.0  # seconds
@@ -93,8 +94,13 @@ def _show(one: Mapping[str, Any]) -> None:
     out.print(f"[bold]{escape(one['model'])}[/]: {one['state']} {escape(one['reason'])}".rstrip(), soft_wrap=True)
     _say(f"lane {lane['name']}, parity {lane['parity']}, widths up to {lane['widths'][-1]} {lane['reason']}".rstrip())
     _say(f"{totals['requests']} answers, {totals['committed']} tokens, {totals['saved_seconds']:.2f} s saved")
+    for line in drafter_lines(one["lineup"]):
+        _say(line)
     _titled("a forward costs", _cost_table(costs["costs"]))
     _say(f"on top of that {_ms(costs['per_token'])} per token, whatever the width")
+    for drafter in costs["drafts"]:
+        took = ", ".join(f"{each['tokens']} tokens {_ms(each['seconds'])}" for each in drafter["proposals"])
+        _say(f"{drafter['drafter']} takes for a proposal of up to: {took}; it saved {drafter['won']:.2f} s so far")
     if costs["acceptance"]:
         _titled("drafts are right", _acceptance_table(costs["acceptance"]))
     if request:

@@ -33,6 +33,9 @@ def command(as_json: bool, root: Path | None) -> None:
     _show_daemon(found)
     if found["runners"]:
         out.print(_runners(found["runners"]))
+    for runner in found["runners"]:
+        for line in drafter_lines(runner.get("lineup", {})):
+            _say(f"         {line} ({runner['model']})")
     for problem in sorted({problem for runner in found["runners"] for problem in runner["problems"]}):
         out.print(f"         [red]problem:[/] {escape(problem)}", soft_wrap=True)
     if found["models"]:
@@ -71,6 +74,15 @@ def _runners(runners: Sequence[Mapping[str, Any]]) -> Table:
             f"{totals['saved_seconds']:.1f} s",
         )
     return table
+
+
+def drafter_lines(lineup: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """A line for every drafter of which there is something to say besides that it is ready."""
+    return [
+        f"drafter {name}: {found['state']}" + (f": {found['about']}" if found["about"] else "")
+        for name, found in lineup.items()
+        if found["state"] != "ready" or found["about"]
+    ]
 
 
 def _models(models: Sequence[Mapping[str, Any]]) -> Table:

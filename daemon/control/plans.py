@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,12 +97,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a runner is doing: sums since its model was loaded, whether it drafts, and what is wrong with its plugins."""
+    """How a runner is doing: sums since its model was loaded, whether it drafts, and what is wrong with its plugins.
+
+    `lineup` is `Lineup.describe()`: by drafter its `state` and what is to be said `about` it.
+    """
 
     totals: Totals = field(default_factory=Totals)
     standing: Standing = field(default_factory=Standing)
     drafters: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    lineup: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -112,6 +116,7 @@ class Report:
             "reason": self.standing.reason,
             "drafters": list(self.drafters),
             "problems": list(self.problems),
+            "lineup": {name: dict(about) for name, about in self.lineup.items()},
         }
 
     @classmethod
@@ -120,7 +125,11 @@ class Report:
         try:
             standing = Standing(str(table["state"]), str(table["reason"]))
             drafters, problems = (tuple(str(item) for item in table[key]) for key in ("drafters", "problems"))
-            return cls(Totals.from_json(table["totals"]), standing, drafters, problems)
+            lineup = {
+                str(name): {"state": str(about["state"]), "about": str(about["about"])}
+                for name, about in table.get("lineup", {}).items()
+            }
+            return cls(Totals.from_json(table["totals"]), standing, drafters, problems, lineup)
         except _MALFORMED as error:
             raise RequestError(f"not a report ({error!r}); is the runner of this version?") from error
 

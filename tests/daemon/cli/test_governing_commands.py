@@ -110,6 +110,19 @@ class TestWithADaemon:
             assert "daemon runs, pid" in text
             assert "50%" in text
 
+    def test_a_drafter_that_is_not_ready_is_shown_with_the_reason(self, socket):
+        lineup = {
+            "suffix": {"state": "ready", "about": ""},
+            "remote": {"state": "ready", "about": "http://box:4711, 3 ms away"},
+            "llama": {"state": "refused", "about": "200 MiB are missing"},
+        }
+        with in_background(socket, requests=1, lineup=lineup):
+            assert status()["runners"][0]["lineup"] == lineup
+            text = run("status")
+        assert "drafter llama: refused: 200 MiB are missing (smollm2:135m)" in text
+        assert "drafter remote: ready: http://box:4711, 3 ms away" in text
+        assert "drafter suffix:" not in text
+
     def test_what_is_in_force_is_what_the_daemon_says(self, config, socket):
         save(config, "[speculation]\nmax_width = 3\n")
         with in_background(socket):

@@ -6,8 +6,9 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,8 @@ class FakeRunner:
         if self.fail:
             raise RuntimeError("no room for this plan")
 
-    def did(self, **totals: int) -> None:
-        self.now = Report(Totals(**totals), self.now.standing, self.now.drafters, self.now.problems)
+    def did(self, lineup: Mapping[str, Mapping[str, str]] | None = None, **totals: int) -> None:
+        self.now = replace(self.now, totals=Totals(**totals), lineup=lineup or {})
 
     @property
     def enabled(self) -> bool | None:
