@@ -18,6 +18,11 @@ def tethered_environment() -> dict[str, str]:
     return {**os.environ, _VARIABLE: "stdin"}
 
 
+def is_tethered() -> bool:
+    """Whether this process was started tethered, and has not asked yet to be told of its parent's end."""
+    return os.environ.get(_VARIABLE) == "stdin"
+
+
 def when_let_go(callback: Callable[[], None]) -> None:
     """Call `callback` on the running event loop once the parent is gone, if this process was started tethered."""
     if os.environ.pop(_VARIABLE, "") != "stdin":

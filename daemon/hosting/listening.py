@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import ipaddress
 import os
+import re
 import signal
 import socket
 import ssl
@@ -78,7 +79,7 @@ def read_token(token_file: Path | None) -> str:
             token = token_file.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{where} cannot be read: {error}") from error
-    if (token or token_file) and (len(token) < _SHORTEST_TOKEN or not token.isprintable() or " " in token):
+    if (token or token_file) and (len(token) < _SHORTEST_TOKEN or not re.fullmatch(r"[!-~]+", token)):
         raise ConfigError(
             f"{where}: needs one word of at least {_SHORTEST_TOKEN} characters; try: openssl rand -hex 32"
         )

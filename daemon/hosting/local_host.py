@@ -6,9 +6,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pilotfish.daemon import lease
+from pilotfish.daemon.admission import TargetMemory, admit
+from pilotfish.daemon.memory_bounds import bounds_for
 from pilotfish.daemon.paths import state_dir
 from pilotfish.hooks.errors import InvalidModelName, ModelNotFound
-from pilotfish.hooks.types import TargetPin
+from pilotfish.hooks.types import Footprint, TargetPin
 from pilotfish.manifests.pins import pin_file, pin_model
 from pilotfish.manifests.store import Store
 
@@ -40,3 +42,9 @@ class LocalHost:
     def lease(self, device: str) -> AbstractContextManager[object]:
         """Hold a device that only one process may use, until the context ends. Raises DeviceBusy, naming the holder."""
         return lease.acquire(device, lease.Owner.this_process(self._owner), wait=self._wait)
+
+
+def admit_alone(name: str, footprint: Footprint | None) -> None:
+    """Return if a drafter fits into this machine's memory, where no target computes. Raises AdmissionRefused."""
+    if footprint is not None:
+        admit(name, footprint, TargetMemory("", weights=0, cache=0), bounds_for(footprint.device))

@@ -96,6 +96,7 @@ class SuffixDrafter:
     """Longest-suffix drafting; see the module's docstring."""
 
     name = "suffix"
+    sessions = 64  # that a draft host may keep open at once
     inline = True
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:

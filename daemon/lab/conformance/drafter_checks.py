@@ -1,0 +1,251 @@
+"""What every drafter must do, whatever it drafts with."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from numbers import Real
+
+from pilotfish.daemon.lab.conformance.bench import Bench, Nonconformance
+from pilotfish.hooks.protocols import Drafter
+from pilotfish.hooks.types import Proposal
+
+KS = (0, 1, 2, 7, 15)
+SEEDS = (0, 1, 2)
+INLINE_SECONDS = 0.001  # what `inline = True` promises
+
+
+def is_a_drafter(bench: Bench) -> None:
+    """It has a name, says whether it is inline, and opens sessions that propose, commit, roll back and close."""
+    drafter = bench.drafter
+    if not isinstance(drafter, Drafter):
+        raise Nonconformance(
+            f"{type(drafter).__name__} needs `name`, `inline` and `open`; see Drafter in the protocols"
+        )
+    if not isinstance(drafter.name, str) or not drafter.name:
+        raise Nonconformance(f"its name is {drafter.name!r}; give it the name that it is registered by")
+    if not isinstance(drafter.inline, bool):
+        raise Nonconformance(f"its `inline` is {drafter.inline!r}; say True or False")
+    with bench.session():
+        pass
+
+
+def starts_with_the_prompt(bench: Bench) -> None:
+    """A new session's history is the prompt it was opened on, be it a single token."""
+    for prompt in (bench.prompt, bench.prompt[:1]):
+        with bench.session(prompt) as session:
+            session.rollback()
+
+
+def proposals_are_clean(bench: Bench, ks: Sequence[int] = KS) -> None:
+    """A proposal has at most k ids, all plain integers of the vocabulary, with confidences from 0 to 1."""
+    for k in ks:
+        with bench.session() as session:
+            _check_proposal(session.propose(k), k, bench)
+
+
+def proposing_changes_nothing(bench: Bench) -> None:
+    """Proposing, however often, leaves the history as it was."""
+    with bench.session() as session:
+        first = session.propose(4)
+        second = session.propose(4)  # a seat may ask again before anything is committed
+        session.rollback()
+        third = session.propose(4)
+        session.rollback()
+    if bench.deterministic:
+        _same(first, second, "the second proposal for one history")
+        _same(first, third, "the proposal after a rollback")
+
+
+def rolls_back(bench: Bench) -> None:
+    """After a rollback it goes on from the committed history, with or without a proposal before it."""
+    with bench.session() as session:
+        session.rollback()
+        session.propose(15)
+        session.rollback()
+        session.rollback()
+        session.commit([bench.prompt[0]])
+        session.propose(4)
+        session.rollback()
+        session.commit([bench.prompt[-1]])
+
+
+def takes_what_was_committed(bench: Bench) -> None:
+    """What is committed becomes history, and not what was proposed."""
+    with bench.session() as session:
+        for cut in range(5):
+            accepted = session.guess(4)[:cut]
+            session.commit([*accepted, (bench.prompt[-1] + cut) % bench.n_vocab])
+
+
+def commits_without_proposals(bench: Bench) -> None:
+    """It takes commits that it was not asked about, and proposes from there."""
+    with bench.session() as session:
+        for token in bench.prompt:
+            session.commit([token])
+        _check_proposal(session.propose(4), 4, bench)
+
+
+def one_commit_or_many(bench: Bench) -> None:
+    """Twelve commits of one token and one commit of twelve give the same history."""
+    tokens = list(islice(cycle(bench.prompt), 12))
+    with bench.session() as singly:
+        for token in tokens:
+            singly.commit([token])
+        one_by_one = singly.propose(4)
+    with bench.session() as at_once:
+        at_once.commit(tokens)
+        together = at_once.propose(4)
+    if bench.deterministic:
+        _same(one_by_one, together, "the proposal after one commit of twelve")
+
+
+def keeps_its_history(bench: Bench, seeds: Sequence[int] = SEEDS) -> None:
+    """Through a long session of proposals, commits and rollbacks in any order its history stays the committed one."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        with bench.session() as session:
+            for _ in range(bench.rounds):
+                accepted: Sequence[int] = ()
+                if rng.random() < 0.7:
+                    k = rng.randint(0, 15)
+                    proposal = _check_proposal(session.propose(k), k, bench)
+                    if rng.random() < 0.2:
+                        session.rollback()
+                        continue
+                    accepted = proposal.tokens[: rng.randint(0, k)]
+                session.commit([*accepted, rng.choice(bench.prompt)])
+
+
+def sessions_are_apart(bench: Bench) -> None:
+    """A session knows nothing of the history of the one before it."""
+    with bench.session() as first:
+        alone = first.propose(4)
+        first.rollback()
+    # Sessions follow one another; a drafter of one slot need not hold two at a time.
+    with bench.session(list(reversed(bench.prompt))) as other:
+        other.commit([bench.prompt[0]])
+    with bench.session() as again:
+        again.rollback()
+        proposal = again.propose(4)
+    if bench.deterministic:
+        _same(alone, proposal, "the proposal after another session")
+
+
+def closes_and_reopens(bench: Bench) -> None:
+    """It can be closed with a proposal outstanding, and opened again."""
+    session = bench.open()
+    session.propose(4)
+    session.close()
+    with bench.session() as again:
+        again.commit([bench.prompt[0]])
+
+
+def takes_a_long_history(bench: Bench) -> None:
+    """A prompt longer than whatever it holds costs at most its proposals."""
+    with bench.session(list(islice(cycle(bench.prompt), bench.long))) as session:
+        for k in (4, 15):
+            _check_proposal(session.propose(k), k, bench)
+            session.commit([bench.prompt[0]])
+
+
+def inline_is_quick(bench: Bench) -> None:
+    """With `inline = True` a call returns within a millisecond however long the history is."""
+    if not bench.drafter.inline:
+        return
+    with bench.session(list(islice(cycle(bench.prompt), bench.long))) as session:
+        times = []
+        for _ in range(20):
+            started = time.perf_counter()
+            session.propose(15)
+            times.append(time.perf_counter() - started)
+            session.commit([bench.prompt[0]])
+    # The fastest of many: a busy machine makes calls slower, never faster.
+    if min(times) > INLINE_SECONDS:
+        raise Nonconformance(
+            f"after {bench.long:,} ids the fastest of {len(times)} proposals took {min(times) * 1000:.1f} ms; "
+            "set inline = False, which gives it a thread and a deadline, or look at less of the history"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check with the name it is reported under, and what it demands, in one sentence."""
+
+    name: str
+    demand: str
+    run: Callable[[Bench], None]
+
+    @classmethod
+    def of(cls, run: Callable[[Bench], None]) -> Check:
+        """The check that a function is: its name in words, and its docstring."""
+        return cls(run.__name__.replace("_", " "), (run.__doc__ or "").strip(), run)
+
+
+CHECKS = tuple(
+    Check.of(run)
+    for run in (
+        is_a_drafter,
+        starts_with_the_prompt,
+        proposals_are_clean,
+        proposing_changes_nothing,
+        rolls_back,
+        takes_what_was_committed,
+        commits_without_proposals,
+        one_commit_or_many,
+        keeps_its_history,
+        sessions_are_apart,
+        closes_and_reopens,
+        takes_a_long_history,
+        inline_is_quick,
+    )
+)
+
+
+def _check_proposal(proposal: object, k: int, bench: Bench) -> Proposal:
+    if not isinstance(proposal, Proposal):
+        raise Nonconformance(f"propose({k}) returned a {type(proposal).__name__}; return a Proposal, or EMPTY")
+    tokens, confidence = _tuple(proposal.tokens, f"propose({k}).tokens"), _tuple(proposal.confidence, "its confidence")
+    _check_tokens(tokens, k, bench)
+    if len(confidence) > len(tokens):
+        raise Nonconformance(
+            f"propose({k}) gave {len(confidence)} confidences for {len(tokens)} tokens; give at most one for each"
+        )
+    for sure in confidence:
+        if not _is_probability(sure):
+            raise Nonconformance(f"propose({k}) gave a confidence of {sure!r}; it is a probability, from 0 to 1")
+    return proposal
+
+
+def _tuple(value: object, what: str) -> tuple[object, ...]:
+    if not isinstance(value, tuple):
+        raise Nonconformance(f"{what} is a {type(value).__name__}; make it a tuple")
+    return value
+
+
+def _is_probability(value: object) -> bool:
+    return isinstance(value, Real) and 0 <= float(value) <= 1
+
+
+def _check_tokens(tokens: tuple[object, ...], k: int, bench: Bench) -> None:
+    if len(tokens) > k:
+        raise Nonconformance(f"propose({k}) gave {len(tokens)} tokens; give at most k, for instance tokens[:k]")
+    for token in tokens:
+        if type(token) is not int:
+            raise Nonconformance(f"propose({k}) gave {token!r}, a {type(token).__name__}; make every id an int")
+        if not 0 <= token < bench.n_vocab:
+            raise Nonconformance(
+                f"propose({k}) gave the id {token}, which is outside the vocabulary of {bench.n_vocab} ids; end the "
+                "proposal before it"
+            )
+
+
+def _same(first: object, second: object, which: str) -> None:
+    if first != second:
+        raise Nonconformance(
+            f"{which} was {second}, the first {first}; propose from the committed history alone, or do not claim to "
+            "be deterministic"
+        )

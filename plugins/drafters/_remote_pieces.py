@@ -1,0 +1,90 @@
+"""The pieces of a GGUF file's vocabulary, as the file writes them.
+
+`gguf.GGUFReader` would do, but builds an object for every entry of the vocabulary: seconds of a core that the model
+beside it needs, against 0.1 s here for 49,152 tokens.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gguf import GGUFValueType
+
+_FORMATS = {
+    GGUFValueType.UINT8: "B",
+    GGUFValueType.INT8: "b",
+    GGUFValueType.UINT16: "H",
+    GGUFValueType.INT16: "h",
+    GGUFValueType.UINT32: "I",
+    GGUFValueType.INT32: "i",
+    GGUFValueType.UINT64: "Q",
+    GGUFValueType.INT64: "q",
+    GGUFValueType.FLOAT32: "f",
+    GGUFValueType.FLOAT64: "d",
+    GGUFValueType.BOOL: "?",
+}
+_MODEL, _TOKENS, _TYPES = "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """`texts[i]` and `types[i]` belong to id i; `kind` is the tokenizer's name (`gpt2`, `llama`, ...)."""
+
+    kind: str
+    texts: Sequence[str]
+    types: Sequence[int]
+
+
+def read_pieces(path: Path) -> Pieces:
+    """Raises OSError, ValueError, KeyError or struct.error when the file cannot be read or names no tokens."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        found = _Reader(view).values((_MODEL, _TOKENS, _TYPES))
+    return Pieces(found[_MODEL], found[_TOKENS], found[_TYPES])
+
+
+class _Reader:
+    """One pass over the header; `at` is the offset of what comes next."""
+
+    def __init__(self, view: mmap.mmap) -> None:
+        self._view = view
+        self._at = 8  # after the magic and the version
+
+    def values(self, wanted: Sequence[str]) -> dict[str, Any]:
+        """The values of these keys. Raises KeyError when one is not there."""
+        found: dict[str, Any] = {}
+        for _ in range(self._unpack("QQ")[1]):
+            key = self._text()
+            value = self._value(GGUFValueType(self._unpack("I")[0]))
+            if key in wanted:
+                found[key] = value
+            if len(found) == len(wanted):
+                return found
+        raise KeyError(next(key for key in wanted if key not in found))
+
+    def _value(self, kind: GGUFValueType) -> Any:
+        if kind is GGUFValueType.STRING:
+            return self._text()
+        if kind is not GGUFValueType.ARRAY:
+            return self._unpack(_FORMATS[kind])[0]
+        number, count = self._unpack("IQ")
+        kind = GGUFValueType(number)
+        if kind is GGUFValueType.STRING:
+            return [self._text() for _ in range(count)]
+        return self._unpack(f"{count}{_FORMATS[kind]}")
+
+    def _text(self) -> str:
+        (length,) = self._unpack("Q")
+        if length > len(self._view) - self._at:
+            raise ValueError(f"a text of {length} bytes at {self._at}")
+        self._at += length
+        return self._view[self._at - length : self._at].decode("utf-8", "replace")
+
+    def _unpack(self, format: str) -> tuple[Any, ...]:
+        found = struct.unpack_from(f"<{format}", self._view, self._at)
+        self._at += struct.calcsize(f"<{format}")
+        return found
