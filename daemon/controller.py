@@ -252,6 +252,9 @@ class Eager(Controller):
     def plan(self, position: int, room: int) -> int:
         return max(0, min(room, self._widths[-1] - 1)) if self._widths else 0
 
+    def plain(self, position: int) -> Choice:
+        return Choice(0, 0.0)
+
     def weigh(self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0) -> Choice:
         return Choice(len(proposal), float(len(proposal)))
 

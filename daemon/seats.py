@@ -88,7 +88,9 @@ class Seat(BaseSeat):
         session = self._session
         if session is None or self.dropped or not self._catch_up(session):
             return EMPTY
-        proposal = self._guard("propose", lambda: self._bridge.to_target(checked(session.propose(self._drafter_ids(k)))))
+        proposal = self._guard(
+            "propose", lambda: self._bridge.to_target(checked(session.propose(self._drafter_ids(k))))
+        )
         return EMPTY if proposal is None else in_vocabulary(proposal.first(k), self._n_vocab)
 
     def committed(self, tokens: Sequence[int], *, now: bool) -> None:

@@ -162,7 +162,9 @@ class Subject:
         """The same, once its drafters are ready. Raises EngineError when one cannot be had."""
         generator.lineup.settle(LOADING_SECONDS)
         for name in generator.config.drafters.order:
-            found = generator.lineup.describe().get(name, {"state": "not registered", "about": ""})
+            found = generator.lineup.describe().get(name)
+            if found is None:
+                raise EngineError("; ".join(map(str, generator.registry.problems)))
             if found["state"] != "ready":
                 raise EngineError(f"drafter {name} is {found['state']}: {found['about']}")
         return generator

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotfish.daemon.controller import GRACE, MAX_LOSS, Controller
+from pilotfish.daemon.controller import GRACE, MAX_LOSS, Controller, Eager
 from pilotfish.daemon.costs import CostModel, Round
 from pilotfish.daemon.generation import GenerationRequest
 from pilotfish.hooks.types import EMPTY, Proposal, SamplingParams
@@ -289,3 +289,13 @@ def test_time_in_which_a_drafter_was_busy_here_is_charged_and_teaches_no_cost():
     controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, 5 * PLAIN, 5 * PLAIN, contended=True))
     assert controller.gain == pytest.approx(-4 * PLAIN)
     assert model.cost(1, 10) == pytest.approx(PLAIN)
+
+
+def test_the_labs_controller_verifies_what_does_not_pay_in_the_second_request_too():
+    model = CostModel(tuple(range(1, 17)))
+    wrong = ScriptedDrafter(lambda history, k: [0] * k)
+    for _ in range(2):
+        clock = FakeClock()
+        engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(DEAR[width]))
+        answer(engine, request(40), [wrong], controller=Eager(model, max_width=16), clock=clock)
+        assert engine.widths.count(1) <= 1
