@@ -14,6 +14,7 @@ import pytest
 
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, WeightPin
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
+from tests.fakes.state import SHARED
 
 if TYPE_CHECKING:
     from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
@@ -27,11 +28,12 @@ MODEL_CACHE = CACHE / "test-models"
 
 # No test meets the configuration, the daemon or the remembered state of whoever runs it.
 os.environ.update(
-    PILOTFISH_STATE=str(CACHE / "test-state"),
+    PILOTFISH_STATE=str(SHARED),
     PILOTFISH_CACHE=str(CACHE / "test-cache"),
     PILOTFISH_CERTIFY="off",  # idle runners would certify beside the tests that measure nothing but need the cores
     PILOTFISH_SOCKET=str(Path(tempfile.gettempdir()) / f"pilotfish-tests-{os.getpid()}" / "daemon.sock"),
     XDG_CONFIG_HOME=str(CACHE / "test-config"),
+    COLUMNS="200",  # tables do not wrap, however long the paths of temporary folders are
 )
 os.environ.pop("PILOTFISH_CONFIG", None)
 
@@ -74,12 +76,11 @@ def pin_of() -> Callable[[Path], TargetPin]:
 
 
 @pytest.fixture(scope="session")
-def load_engine(pin_of: Callable[[Path], TargetPin], tmp_path_factory: pytest.TempPathFactory) -> LoadEngine:
+def load_engine(pin_of: Callable[[Path], TargetPin]) -> LoadEngine:
     """`load_engine(path, lane=..., n_ctx=...)`: an engine the caller closes; lanes found are remembered meanwhile."""
-    state_dir = tmp_path_factory.mktemp("state")
 
     def load(path: Path, lane: Lane | None = None, n_ctx: int = 1024, batch_size: int = 512) -> LlamaEngine:
-        options = EngineOptions(n_ctx=n_ctx, batch_size=batch_size, state_dir=state_dir)
+        options = EngineOptions(n_ctx=n_ctx, batch_size=batch_size, state_dir=SHARED)
         return LlamaVerifier().load(pin_of(path), lane, options)
 
     return load

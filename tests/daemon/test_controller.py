@@ -294,8 +294,8 @@ def test_time_in_which_a_drafter_was_busy_here_is_charged_and_teaches_no_cost():
 def test_the_labs_controller_verifies_what_does_not_pay_in_the_second_request_too():
     model = CostModel(tuple(range(1, 17)))
     wrong = ScriptedDrafter(lambda history, k: [0] * k)
+    clock = FakeClock()
     for _ in range(2):
-        clock = FakeClock()
         engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(DEAR[width]))
         answer(engine, request(40), [wrong], controller=Eager(model, max_width=16), clock=clock)
         assert engine.widths.count(1) <= 1

@@ -159,7 +159,7 @@ def test_a_certified_model_shows_its_lane_and_why_it_is_no_wider(report, tmp_pat
     found = report()
     identity = Identity(found.weights, "build", device_name(), None, None, None, None, None, ())
     lane = Lane("plain", (1,), parity="none", reason="only single steps are alike")
-    made = Certificate(identity, "m", "1", "", 64, lane, 1.0, 1.0, (), (), (), (), (), 1.0, False)
+    made = Certificate(identity, "m", "1", "", 64, lane, 1.0, 1.0, 1.0, (), (), (), (), (), 1.0, False)
     CertificateStore(tmp_path / "state").put(made)
     assert "widths 1, parity none" in report().certificate
     assert "only single steps are alike" in report().certificate

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import ollama
 
+from tests.fakes.state import with_known_lanes
 from tests.ollama_overlay.processes import free_port
 
 START_SECONDS = 60
@@ -92,7 +93,7 @@ def serving(binary: Path, folder: Path, models: Path, env: Mapping[str, str] | N
     """`binary serve`, ended afterwards with every process it started."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    state = folder / "state"
+    state = with_known_lanes(folder / "state")
     config = folder / "pilotfish.toml"
     config.touch()
     own = {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.state import with_known_lanes
 from tests.ollama_overlay.processes import RUNNER, ServerProcess, running
 
 STOCK = Path(__file__).resolve().parents[2] / ".cache" / "stock"  # where `make stock` puts it
@@ -18,7 +19,7 @@ SETTINGS = ("-c", str(CONTEXT), "-t", "1", "--flash-attn", "on", "--cache-type-k
 @pytest.fixture(scope="session")
 def state(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment whose pilotfish state is the tests' own, so that a lane found once is remembered."""
-    return {"PILOTFISH_STATE": str(tmp_path_factory.mktemp("state")), "PILOTFISH_CONFIG": ""}
+    return {"PILOTFISH_STATE": str(with_known_lanes(tmp_path_factory.mktemp("state"))), "PILOTFISH_CONFIG": ""}
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ def test_it_says_where_it_is_serves_and_ends_cleanly(tmp_path):
         expected = {
             "drafter": "suffix",
             "url": url,
-            "sessions": 1,
+            "sessions": 64,
             "pid": host.process.pid,
             "token": False,
             "tls": False,

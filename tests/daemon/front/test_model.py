@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from pilotfish.daemon.front import FrontSettings, embedded
 from pilotfish.manifests.store import Store
+from tests.fakes.state import with_known_lanes
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
@@ -38,7 +39,7 @@ async def client(pytestconfig: pytest.Config) -> AsyncIterator[ollama.AsyncClien
     model's lane at its first load is slow."""
     folder = pytestconfig.cache.mkdir("pilotfish-front")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PILOTFISH_STATE", str(folder / "state"))
+        patch.setenv("PILOTFISH_STATE", str(with_known_lanes(folder / "state")))
         store = Store(folder / "models")
         store.add_gguf(MODEL, weights())
         async with embedded(store, FrontSettings()) as url:

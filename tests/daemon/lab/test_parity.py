@@ -13,6 +13,7 @@ from pilotfish.daemon.lab.subjects import STOCK_LANE
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions
+from tests.fakes.state import SHARED
 
 OPTIONS = EngineOptions(n_ctx=1024)
 
@@ -28,8 +29,8 @@ def test_the_first_difference_of_two_id_lists(a, b, index):
 
 
 @pytest.fixture(scope="module")
-def state_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("state")
+def state_dir():
+    return SHARED
 
 
 @pytest.mark.model
