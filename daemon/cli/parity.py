@@ -13,7 +13,7 @@ from rich.table import Table
 
 from pilotfish.daemon import config
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.lab.parity import CONTENDERS, Subject, Trial, contenders_of, run_parity
+from pilotfish.daemon.lab.parity import N_CONTENDERS, Subject, Trial, contenders_for, contenders_of, run_parity
 from pilotfish.daemon.lab.subjects import FULL, STOCK_LANE, model_path, variant
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
 from pilotfish.daemon.paths import state_dir
@@ -47,11 +47,11 @@ def command(
     kinds: Sequence[str | None] = FULL if full else (None,)
     options = EngineOptions(threads=threads)
     settings = config.load()
-    contenders = (*CONTENDERS, *contenders_of(settings, drafters))
+    own = contenders_of(settings, drafters)
     trials: list[Trial] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) as progress:
-        total = len(kinds) * len(workloads) * len(MODES) * len(contenders)
+        total = len(kinds) * len(workloads) * len(MODES) * (N_CONTENDERS + len(own))
         task = progress.add_task("loading", total=total)
         for kind in kinds:
             progress.update(task, description=f"loading {model} {kind or ''}")
@@ -61,6 +61,7 @@ def command(
                 path, state_dir(), lane=lane, options=options, certified=not full, plugins=settings.plugins
             )
             n = tokens or (256 if full else 64)
+            contenders = (*contenders_for(subject.engine.lane), *own)
             for trial in run_parity(subject, workloads, MODES, n_predict=n, contenders=contenders):
                 trials.append(trial)
                 progress.update(task, advance=1, description=f"{trial.model}, {trial.workload}, {trial.mode}")
@@ -75,6 +76,8 @@ def _report(trials: Sequence[Trial], as_json: bool) -> None:
         document = {"equal": not unequal, "differences": len(unequal), "trials": [trial.to_json() for trial in trials]}
         click.echo(json.dumps(document))
         return
+    for model, lane in dict.fromkeys((trial.model, trial.lane) for trial in trials):
+        out.print(f"{model}: {lane}", markup=False)
     out.print(_table(trials))
     for trial in unequal:
         where = f"{trial.model}, {trial.workload}, {trial.mode}, {trial.contender}"
@@ -86,13 +89,13 @@ def _report(trials: Sequence[Trial], as_json: bool) -> None:
 
 def _table(trials: Sequence[Trial]) -> Table:
     table = Table()
-    for title in ("weights", "lane", "sampling", "drafter"):
+    for title in ("weights", "sampling", "drafter"):
         table.add_column(title)
     for title in ("answers", "tokens", "drafted", "accepted", "unequal"):
         table.add_column(title, justify="right")
-    groups: dict[tuple[str, str, str, str], list[Trial]] = {}
+    groups: dict[tuple[str, str, str], list[Trial]] = {}
     for trial in trials:
-        groups.setdefault((trial.model, trial.lane, trial.mode, trial.contender), []).append(trial)
+        groups.setdefault((trial.model, trial.mode, trial.contender), []).append(trial)
     for key, group in groups.items():
         sums = (sum(t.tokens for t in group), sum(t.drafted for t in group), sum(t.accepted for t in group))
         unequal = sum(not t.equal for t in group)

@@ -40,12 +40,21 @@ class Contender:
     replays: bool = False
 
 
-CONTENDERS = (
-    Contender("suffix", {"suffix": {}}),
-    Contender("oracle", {"oracle": {}}, replays=True),
-    Contender("oracle, every third wrong", {"oracle": {"wrong_every": 3}}, replays=True),
-    Contender("junk", {"oracle": {"wrong_every": 1}}, replays=True),
-)
+def contenders_for(lane: Lane) -> tuple[Contender, ...]:
+    """What every answer is compared with: right, partly right and wrong drafters.
+
+    In a lane of three, rounds of two proposals never reach a third token, so every second one is wrong there.
+    """
+    nth, word = (2, "second") if lane.max_width <= 3 else (3, "third")
+    return (
+        Contender("suffix", {"suffix": {}}),
+        Contender("oracle", {"oracle": {}}, replays=True),
+        Contender(f"oracle, every {word} wrong", {"oracle": {"wrong_every": nth}}, replays=True),
+        Contender("junk", {"oracle": {"wrong_every": 1}}, replays=True),
+    )
+
+
+N_CONTENDERS = 4
 LOADING_SECONDS = 600.0  # what drafters with something to load may take
 
 
@@ -184,9 +193,10 @@ def run_parity(
     modes: Sequence[Mode],
     *,
     n_predict: int = 256,
-    contenders: Sequence[Contender] = CONTENDERS,
+    contenders: Sequence[Contender] = (),
 ) -> Iterator[Trial]:
     """Compare every contender's ids with the plain ones, for every workload in every mode."""
+    contenders = contenders or contenders_for(subject.engine.lane)
     for workload in workloads:  # the prompt is fed once for all its answers
         for mode in modes:
             request = subject.request(workload, mode, n_predict)

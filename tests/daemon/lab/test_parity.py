@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pilotfish.daemon.config import Config, Drafters
-from pilotfish.daemon.lab.parity import CONTENDERS, Contender, Subject, contenders_of, first_difference, run_parity
+from pilotfish.daemon.lab.parity import Subject, contenders_for, contenders_of, first_difference, run_parity
 from pilotfish.daemon.lab.subjects import STOCK_LANE
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
 from pilotfish.hooks.errors import EngineError
@@ -16,9 +16,6 @@ from pilotfish.hooks.types import EngineOptions
 from tests.fakes.state import SHARED
 
 OPTIONS = EngineOptions(n_ctx=1024)
-
-# In a lane of three, rounds of two proposals never reach the third token that the oracle gets wrong.
-EVERY_SECOND_WRONG = Contender("oracle, every second wrong", {"oracle": {"wrong_every": 2}}, replays=True)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +34,7 @@ def state_dir():
 @pytest.mark.parametrize(("quantization", "tokens"), [("Q4_1", 10), ("Q8_0", 10), ("Q4_K_M", 10)])
 def test_every_drafter_leaves_every_answer_as_it_is(quantized, state_dir, quantization, tokens):
     subject = Subject.load(quantized(quantization), state_dir, options=OPTIONS)
-    narrow = subject.engine.lane.max_width <= 3
-    every_third = {"oracle": {"wrong_every": 3}}
-    contenders = [EVERY_SECOND_WRONG if narrow and c.tables == every_third else c for c in CONTENDERS]
+    contenders = contenders_for(subject.engine.lane)
     try:
         trials = list(run_parity(subject, load_workloads(), MODES, n_predict=tokens, contenders=contenders))
     finally:
@@ -76,7 +71,7 @@ def test_a_long_context_is_no_exception_with_any_number_of_threads(quantized, st
 def test_the_control_outside_a_lane_finds_differences(quantized, state_dir):
     """Stock settings and every width: the same comparison fails, so passing it says something."""
     subject = Subject.load(quantized("Q4_K_M"), state_dir, lane=STOCK_LANE, options=OPTIONS)
-    oracle = [contender for contender in CONTENDERS if "oracle" in contender.tables]
+    oracle = [contender for contender in contenders_for(STOCK_LANE) if "oracle" in contender.tables]
     try:
         trials = run_parity(subject, load_workloads(), MODES, n_predict=64, contenders=oracle)
         assert any(not trial.equal for trial in trials)
