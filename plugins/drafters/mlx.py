@@ -1,0 +1,129 @@
+"""A small model that drafts through MLX: Metal on Apple silicon, CUDA or a CPU elsewhere.
+
+Its table::
+
+    [drafters.mlx]
+    model = "~/models/SmolLM2-135M-4bit"   # an MLX folder (safetensors), a .gguf file, or a name in the model store
+    context = 0                            # tokens; 0: as many as the target has
+    device = ""                            # cpu or gpu; empty: MLX's own choice
+    min_confidence = 0.4                   # a proposal ends before its own probability falls below this
+
+A folder may hold anything that mlx-lm runs and whose cache can be trimmed. Of a GGUF, llama, qwen2 and qwen3 are built,
+best in Q4_0, Q4_1 or Q8_0, which MLX computes with as they are; other formats are turned into floats. Importing this
+module loads nothing: MLX comes in with the first footprint or load.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
+from pilotfish.hooks.specs import hookimpl
+from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.plugins.drafters._engine_thread import EngineThread
+from pilotfish.plugins.drafters._gguf_shape import read_shape
+from pilotfish.plugins.drafters._gguf_vocabulary import GGUFVocabulary
+from pilotfish.plugins.drafters._mlx_sizes import Sizes, sizes_of_folder, sizes_of_gguf
+from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache
+from pilotfish.plugins.drafters._options import Options
+from pilotfish.plugins.drafters._vocabularies import load_vocabulary
+
+KEYS = ("model", "context", "device", "min_confidence")
+
+_thread = EngineThread("mlx")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    cache: DraftCache
+    vocabulary: Vocabulary
+
+
+class MLXDrafter:
+    """A `LoadableDrafter`. Sessions may overlap; they share one cache, and the one that comes back feeds again."""
+
+    name = "mlx"
+    inline = False
+    hosted = True
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        options = Options(self.name, config, KEYS)
+        self.model = options.text("model", "an MLX folder, a .gguf file or a name in the model store")
+        self._context = options.integer("context", 0, 0, 1 << 24)
+        self._device = options.choice("device", "", ("", "cpu", "gpu"))
+        self._min_confidence = options.number("min_confidence", MIN_CONFIDENCE, 0, 1)
+        self._loaded: Loaded | None = None
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The model's own; None while it is not loaded."""
+        return self._loaded.vocabulary if self._loaded else None
+
+    def footprint(self, host: Host, target: TargetPin, options: EngineOptions) -> Footprint:
+        """Weights as MLX will hold them, and the cache. Raises ModelNotFound, BrokenModel or EngineError."""
+        devices = _module("_mlx_device")
+        where = devices.device_of(self._device)
+        float_size = devices.float_type(where).size
+        sizes = self._sizes(self._folder() or host.pin(self.model).path, float_size)
+        n_ctx = self._context or options.n_ctx
+        return Footprint(sizes.weights, sizes.cache(n_ctx, float_size), devices.memory_of(where))
+
+    def load(self, host: Host, target: TargetPin, options: EngineOptions) -> None:
+        """Load and warm up; what was loaded before is freed first. Raises ModelNotFound, BrokenModel or EngineError."""
+        self.unload()
+        engine = _module("_mlx_model")
+        folder = self._folder()
+        if folder:
+            path, vocabulary = folder, load_vocabulary(folder)
+        else:
+            pin = host.pin(self.model)
+            path, vocabulary = pin.path, GGUFVocabulary(pin)
+        n_ctx = self._context or options.n_ctx
+        n_ctx = min(n_ctx, self._sizes(path, 0).trained or n_ctx)
+        built, where = _thread.run(engine.load, path, self._device)
+        model = engine.MLXModel(self.model, built, where, _thread, n_ctx, vocabulary.pin.n_vocab)
+        model.warm_up()
+        self._loaded = Loaded(DraftCache(model), vocabulary)
+
+    def unload(self) -> None:
+        """Free the model, once no call to a session is running."""
+        loaded, self._loaded = self._loaded, None
+        if loaded:
+            loaded.cache.close()
+            del loaded
+            _thread.run(_module("_mlx_model").free)
+
+    def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
+        """A session on `prompt`, fed as far as no earlier session left it. Raises EngineError when not loaded."""
+        loaded = self._loaded
+        if loaded is None:
+            raise EngineError(f"the draft model {self.model} is not loaded; load it before opening a session")
+        return loaded.cache.open(prompt, min_confidence=self._min_confidence)
+
+    def _folder(self) -> Path | None:
+        """The model's folder; None for a GGUF."""
+        path = Path(self.model).expanduser()
+        return path if path.is_dir() else None
+
+    def _sizes(self, path: Path, float_size: int) -> Sizes:
+        return sizes_of_folder(path) if path.is_dir() else sizes_of_gguf(read_shape(path), float_size)
+
+
+def _module(name: str) -> Any:
+    """A module beside this one that needs MLX. Raises EngineError naming what to install."""
+    try:
+        return importlib.import_module(f"pilotfish.plugins.drafters.{name}")
+    except ImportError as error:
+        raise EngineError(
+            f"the mlx drafter needs mlx and mlx-lm ({error}); install them with: pip install 'pilotfish[mlx]'"
+        ) from error
+
+
+@hookimpl
+def pilotfish_register_drafters(register: Callable[[str, DrafterFactory], None]) -> None:
+    register(MLXDrafter.name, MLXDrafter)
