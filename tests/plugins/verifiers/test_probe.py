@@ -86,7 +86,9 @@ def test_a_certification_of_the_real_model_finds_one_class(
     monkeypatch.setattr("pilotfish.daemon.certifier.COST_WIDTHS", few)
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.TARGET_ROWS", 24)
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.SITE_ROWS", 24)
-    monkeypatch.setattr("pilotfish.daemon.certify.measure.REPEATS", 1)
+    for name, value in (("REPEATS", 1), ("PREFILL", 64), ("PREFILL_REPEATS", 1)):
+        monkeypatch.setattr(f"pilotfish.daemon.certify.measure.{name}", value)
+    monkeypatch.setattr("pilotfish.daemon.certifier.SWITCHES_SHARE", 0.01)
     monkeypatch.setattr("pilotfish.daemon.lanes.PLAIN_TOLERANCE", 10.0)  # a busy machine's timings must not decide
     options = EngineOptions(n_ctx=512, threads=1)  # with one, stock's attention never splits: no switch to find
     task = Task(identity_of(pin_of(smollm2_path), "build", options), "smollm2:135m", options, ["Once upon a time."])
