@@ -195,7 +195,9 @@ class Coordinator:
         if not seat.begun:
             if not self._controller.may_open(seat.name, seat.prompt_tokens):
                 return best
+            started = self._clock()
             seat.begin()
+            draft.waited += self._clock() - started
             draft.contended = True
         started = self._clock()
         proposal = seat.propose(terms.k, terms.patience, from_the_start=terms.from_the_start)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pilotfish.daemon.registry import Registry
 from pilotfish.daemon.seats import Seat
 from pilotfish.daemon.threaded_seats import ThreadedSeat
-from pilotfish.daemon.worker import Worker
+from pilotfish.daemon.worker import SameThread, Worker
 from pilotfish.hooks.errors import PilotfishError, WorldError
 from pilotfish.hooks.protocols import Bridge, Drafter, Host, LoadableDrafter, Vocabulary
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
@@ -237,7 +237,8 @@ class Lineup:
         if getattr(drafter, "inline", False):
             seat = Seat(drafter, found[1], n_vocab=self._n_vocab)
         else:
-            seat = ThreadedSeat(drafter, found[1], member.worker, n_vocab=self._n_vocab, deadline=deadline)
+            worker = SameThread() if getattr(drafter, "engine_thread", False) else member.worker
+            seat = ThreadedSeat(drafter, found[1], worker, n_vocab=self._n_vocab, deadline=deadline)
         seat.open(self._pin, prompt)
         if seat.dropped:
             seat.close()

@@ -8,6 +8,9 @@ A drafter `elsewhere` (on another machine) is asked ahead: as soon as it is idle
 gets short, so that it drafts while the target computes. A drafter on this machine would take the processor away from
 the target; it is asked only when somebody waits for it, and starts on the prompt only when it is asked first.
 
+A drafter that computes with the target's engine library has no thread of its own (see `worker`): its calls run while
+the caller waits, and are only made where their price is known to pay, or once to learn it.
+
 Acknowledgements travel with the answers: before a proposal is used, the drafter has acknowledged the history it was
 made for. One that acknowledges another, or takes longer than its deadline, is dropped for this request; the call it
 is in completes on its thread, and its answer is thrown away.
@@ -21,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pilotfish.daemon.seats import BaseSeat, checked, in_vocabulary, wrong_ack
-from pilotfish.daemon.worker import Worker
+from pilotfish.daemon.worker import SameThread, Worker
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession
@@ -60,7 +63,7 @@ class ThreadedSeat(BaseSeat):
         self,
         drafter: Drafter,
         bridge: Bridge,
-        worker: Worker,
+        worker: Worker | SameThread,
         *,
         n_vocab: int,
         deadline: float,

@@ -69,7 +69,8 @@ class Drafter(Protocol):
     thread of its own, and is waited for only as long as the account can pay.
 
     A drafter may also have `elsewhere = True`: it computes on another machine, so that drafting ahead while the
-    target computes costs nothing here.
+    target computes costs nothing here. Or `engine_thread = True`: it computes with the target's own engine library,
+    which two threads of a process would slow down; its calls run on the engine's thread, and are waited for.
     """
 
     name: str

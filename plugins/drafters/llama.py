@@ -40,6 +40,7 @@ class LlamaDrafter:
 
     name = "llama"
     inline = False
+    engine_thread = True
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         options = Options("llama", config, KEYS)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from pilotfish.daemon.threaded_seats import ThreadedSeat
-from pilotfish.daemon.worker import Worker
+from pilotfish.daemon.worker import SameThread, Worker
 from pilotfish.hooks.types import Ack
 from tests.fakes.drafters import ScriptedDrafter
 from tests.fakes.engine import fake_pin
@@ -219,3 +219,17 @@ def test_closing_waits_for_nobody_and_the_session_is_closed_when_its_thread_come
     gate.open.set()
     assert worker.settle(SOON)
     assert drafter.sessions[0].closed == 1
+
+
+def test_a_drafter_of_the_engines_own_library_computes_on_the_thread_that_asks():
+    threads = []
+    drafter = ScriptedDrafter(right, inline=False, fail=lambda what: threads.append(threading.current_thread()))
+    seat = ThreadedSeat(drafter, SameIds(), SameThread(), n_vocab=256, deadline=SOON)
+    seat.open(fake_pin(256), PROMPT)
+    assert threads == []
+    seat.begin()
+    assert list(seat.propose(4, SOON).tokens) == TRUTH[:4]
+    assert not seat.busy
+    seat.close()
+    assert len(threads) == 3
+    assert set(threads) == {threading.current_thread()}

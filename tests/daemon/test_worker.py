@@ -1,0 +1,55 @@
+"""The thread of a drafter: in order, alone, and gone when there is nothing to do."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pilotfish.daemon import worker as module
+from pilotfish.daemon.worker import Worker
+
+SOON = 5.0
+
+
+def test_jobs_run_in_order_on_one_thread_and_one_that_raises_stops_nothing(caplog):
+    seen, worker = [], Worker("w")
+
+    def broken():
+        raise RuntimeError("no")
+
+    for job in (lambda: seen.append(1), broken, lambda: seen.append(threading.current_thread().name)):
+        worker.post(job)
+    assert worker.settle(SOON)
+    assert seen == [1, "drafter-w"]
+    assert "a call failed" in caplog.text
+    worker.end()
+    worker.join(SOON)
+    assert not worker.alive
+
+
+def test_without_work_there_is_no_thread_and_the_next_job_brings_a_new_one(monkeypatch):
+    monkeypatch.setattr(module, "REST", 0.01)
+    threads, worker = [], Worker("w")
+    worker.post(lambda: threads.append(threading.current_thread()))
+    threads_end = threading.Event()
+    for _ in range(500):
+        if not worker.alive:
+            break
+        threads_end.wait(0.01)
+    assert not worker.alive
+    worker.post(lambda: threads.append(threading.current_thread()))
+    assert worker.settle(SOON)
+    assert len(set(threads)) == 2
+    worker.end()
+
+
+@pytest.mark.parametrize("posts", [1, 50])
+def test_nothing_that_was_posted_is_lost_however_short_the_rest(monkeypatch, posts):
+    monkeypatch.setattr(module, "REST", 0.0)
+    done, worker = [], Worker("w")
+    for i in range(posts):
+        worker.post(lambda i=i: done.append(i))
+    assert worker.settle(SOON)
+    assert done == list(range(posts))
+    worker.end()
