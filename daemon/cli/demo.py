@@ -54,7 +54,9 @@ async def _run(workloads: Sequence[Workload], tokens: int) -> list[Comparison]:
 
 
 def _show(results: Sequence[Comparison], equal: bool) -> None:
-    table = Table(title=f"{MODEL}: the same prompts, plain and speculative", title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=f"{MODEL}: the same prompts, plain and speculative", title_justify="left", box=None, pad_edge=False
+    )
     for title in ("prompt", "sampling"):
         table.add_column(title, no_wrap=True)
     for title in ("tokens", "plain\ntok/s", "speculative\ntok/s", "ratio", "drafts\naccepted", "ids"):

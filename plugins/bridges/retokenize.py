@@ -70,7 +70,7 @@ class RetokenizeBridge:
         self._bounds: set[int] = set()  # where target ids begin and end in it
 
     def drafter_ids(self, k: int) -> int:
-        """How many drafter ids should make `k` target ids and the one that is cut off: bytes are shorter than tokens."""
+        """How many drafter ids should make `k` target ids and the one that is cut off."""
         return BYTES_PER_TOKEN * (k + 1) if self._drafter_cutter is None else k + 2
 
     def to_drafter(self, target_ids: Sequence[int]) -> Sequence[int]:
