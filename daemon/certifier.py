@@ -61,7 +61,7 @@ BUDGET = 60.0  # seconds
 SURVEY_SHARE = 0.6  # of the budget; the rest is for the proof
 SWITCHES_SHARE = 0.06  # of the budget, for contexts that double while nothing is known about them
 
-CANDIDATE_SHARE = 0.35  # of the survey's time that is left, for the glances at one candidate
+CANDIDATE_SHARE = 0.5  # of the survey's time that is left, for the glances at one candidate
 OUT_OF_TIME = "time ran out before every setting was tried"
 
 OpenProbe = Callable[[Lane, Deadline], Probe]
