@@ -182,7 +182,9 @@ class Certifier:
             for site in sites
         }
         samples = time_costs([(bench, COST_WIDTHS if own else (1,))], cost_positions(self._n_ctx))[0]
-        costs, prefill = fastest(samples), time_prefill([bench], self._n_ctx)[0]
+        # Candidates are timed in turns with stock, prompts too, wherever both fit in memory.
+        prefill = time_prefill([bench], self._n_ctx)[0] if own or not self._task.keep_stock else 0.0
+        costs = fastest(samples)
         return Measured(stock_setting(self._task.options), rows, costs, prefill, costs, prefill, noise(samples))
 
     def _seen(self, measured: Measured) -> None:

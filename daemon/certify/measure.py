@@ -15,7 +15,7 @@ REPEATS = 3  # of each width in turn
 NARROW = 2  # widths up to this are timed more often: plain steps decide whether a lane is taken at all
 WIDE = 8  # widths above this are timed once
 NARROW_REPEATS = 4
-PREFILL = 384  # tokens of an ordinary prompt; the longer it is, the more its attention counts
+PREFILL = 256  # tokens of an ordinary prompt; the longer it is, the more its attention counts
 PREFILL_REPEATS = 2
 
 FIRST_LENGTH = 32
