@@ -15,22 +15,9 @@ from pathlib import Path
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from pilotfish.hooks.errors import BrokenModel
+from pilotfish.plugins.drafters._gguf_formats import FORMATS
 
 Scalar = int | float | bool | str
-
-_FORMATS = {
-    GGUFValueType.UINT8: "B",
-    GGUFValueType.INT8: "b",
-    GGUFValueType.UINT16: "H",
-    GGUFValueType.INT16: "h",
-    GGUFValueType.UINT32: "I",
-    GGUFValueType.INT32: "i",
-    GGUFValueType.UINT64: "Q",
-    GGUFValueType.INT64: "q",
-    GGUFValueType.FLOAT32: "f",
-    GGUFValueType.FLOAT64: "d",
-    GGUFValueType.BOOL: "?",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +113,14 @@ class _Reader:
         if kind is GGUFValueType.ARRAY:
             self._skip_array()
             return None
-        value: Scalar = self._unpack(_FORMATS[kind])[0]
+        value: Scalar = self._unpack(FORMATS[kind])[0]
         return value
 
     def _skip_array(self) -> None:
         number, count = self._unpack("IQ")
         kind = GGUFValueType(number)
         if kind is not GGUFValueType.STRING:
-            self._at += count * struct.calcsize(_FORMATS[kind])
+            self._at += count * struct.calcsize(FORMATS[kind])
             return
         length, view, at = struct.Struct("<Q").unpack_from, self._view, self._at
         for _ in range(count):

@@ -15,19 +15,8 @@ from typing import Any
 
 from gguf import GGUFValueType
 
-_FORMATS = {
-    GGUFValueType.UINT8: "B",
-    GGUFValueType.INT8: "b",
-    GGUFValueType.UINT16: "H",
-    GGUFValueType.INT16: "h",
-    GGUFValueType.UINT32: "I",
-    GGUFValueType.INT32: "i",
-    GGUFValueType.UINT64: "Q",
-    GGUFValueType.INT64: "q",
-    GGUFValueType.FLOAT32: "f",
-    GGUFValueType.FLOAT64: "d",
-    GGUFValueType.BOOL: "?",
-}
+from pilotfish.plugins.drafters._gguf_formats import FORMATS
+
 _MODEL, _TOKENS, _TYPES = "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 
 
@@ -70,12 +59,12 @@ class _Reader:
         if kind is GGUFValueType.STRING:
             return self._text()
         if kind is not GGUFValueType.ARRAY:
-            return self._unpack(_FORMATS[kind])[0]
+            return self._unpack(FORMATS[kind])[0]
         number, count = self._unpack("IQ")
         kind = GGUFValueType(number)
         if kind is GGUFValueType.STRING:
             return [self._text() for _ in range(count)]
-        return self._unpack(f"{count}{_FORMATS[kind]}")
+        return self._unpack(f"{count}{FORMATS[kind]}")
 
     def _text(self) -> str:
         (length,) = self._unpack("Q")
