@@ -11,6 +11,7 @@ on a thread of its own. Requests never wait for any of it: they are answered wit
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from pilotfish.daemon.registry import Registry
 from pilotfish.daemon.seats import Seat
 from pilotfish.daemon.threaded_seats import ThreadedSeat
 from pilotfish.daemon.worker import SameThread, Worker
-from pilotfish.hooks.errors import PilotfishError, WorldError
+from pilotfish.hooks.errors import AdmissionRefused, PilotfishError, WorldError
 from pilotfish.hooks.protocols import Bridge, Drafter, Host, LoadableDrafter, Vocabulary
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
 
@@ -118,7 +119,7 @@ class Lineup:
             if member.gone:
                 self._postpone(member)
                 member.state, member.trouble = "failed", "its process ended"
-            if member.state in ("failed", "unloaded") and self._clock() >= member.retry_at and not why:
+            if member.state in ("failed", "refused", "unloaded") and self._clock() >= member.retry_at and not why:
                 self._load(name, member, registry)
             if member.state == "ready" and (seat := self._seat(member, registry, prompt, deadline)):
                 seats.append(seat)
@@ -195,15 +196,16 @@ class Lineup:
             log.info("drafter %s is ready", name)
 
     def _failed(self, name: str, member: _Member, error: Exception) -> None:
-        if (isinstance(error, PilotfishError) and not isinstance(error, WorldError)) or isinstance(error, Refused):
-            member.trouble, member.state = str(error), "refused"
-            log.warning("drafter %s is refused: %s", name, error)
-            return
+        refused = isinstance(error, AdmissionRefused)  # until there is room
+        if isinstance(error, Refused) or (isinstance(error, PilotfishError) and not isinstance(error, WorldError)):
+            refused, member.retry_at = True, math.inf
+        else:
+            self._postpone(member)
         what = str(error) if isinstance(error, PilotfishError) else f"{type(error).__name__}: {error}"
-        member.trouble = f"{what}; tried again in {member.retry_after:.0f} s"
-        self._postpone(member)
-        member.state = "failed"
-        log.warning("drafter %s is not available: %s", name, member.trouble)
+        wait = member.retry_at - self._clock()
+        member.trouble = what if refused else f"{what}; tried again in {wait:.0f} s"
+        member.state = "refused" if refused else "failed"
+        log.warning("drafter %s is %s: %s", name, member.state, member.trouble)
 
     def _postpone(self, member: _Member) -> None:
         member.retry_at = self._clock() + member.retry_after

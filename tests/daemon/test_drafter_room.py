@@ -27,21 +27,21 @@ class Memory:
 
 
 def test_what_fits_is_let_in_and_what_does_not_is_refused_with_the_sum():
-    room = Room(TARGET, Memory(4 * GB))
+    room = Room(lambda: TARGET, Memory(4 * GB))
     room.admit("small", Footprint(GB, GB // 8), [])
     with pytest.raises(AdmissionRefused, match="big does not fit: weights 4096 MiB"):
         room.admit("big", Footprint(4 * GB, GB), [])
 
 
 def test_what_others_took_is_not_given_twice():
-    room = Room(TARGET, Memory(4 * GB))
+    room = Room(lambda: TARGET, Memory(4 * GB))
     with pytest.raises(AdmissionRefused):
         room.admit("second", Footprint(2 * GB, 0), [Footprint(2 * GB, 0)])
 
 
 def test_pressure_is_looked_at_once_a_second_however_many_requests_come():
     memory, clock = Memory(8 * GB), FakeClock()
-    room = Room(TARGET, memory, clock)
+    room = Room(lambda: TARGET, memory, clock)
     for _ in range(100):
         assert room.pressed([Footprint(GB, 0)]) == ""
     assert memory.looks == 1

@@ -13,7 +13,7 @@ from pilotfish.daemon.lineup import FIRST_RETRY, Lineup
 from pilotfish.daemon.plugin_sources import PluginSource
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks import hookimpl
-from pilotfish.hooks.errors import ConfigError, EngineError, WorldError
+from pilotfish.hooks.errors import AdmissionRefused, ConfigError, EngineError, WorldError
 from pilotfish.hooks.types import Footprint, TokenizerPin
 from tests.fakes.clock import FakeClock
 from tests.fakes.drafters import ScriptedDrafter
@@ -119,6 +119,28 @@ def test_one_that_does_not_fit_is_refused_with_the_sum():
     assert line.settle(SOON)
     assert line.describe()["heavy"] == {"state": "refused", "about": "heavy needs 120 bytes, 50 are free"}
     assert "load" not in drafter.done
+
+
+def test_one_that_did_not_fit_is_let_in_once_there_is_room():
+    clock, room = FakeClock(), [50]
+
+    def admit(name: str, footprint: Footprint, others: object) -> None:
+        if footprint.total > room[0]:
+            raise AdmissionRefused(f"{name} needs {footprint.total} bytes, {room[0]} are free")
+
+    registry, line = registry_of(drafter := Heavy()), lineup(admit=admit, clock=clock)
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert line.describe()["heavy"] == {"state": "refused", "about": "heavy needs 120 bytes, 50 are free"}
+    room[0] = 200
+    line.seats(registry, [1], 0.2)
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "refused"}  # too soon
+    clock.advance(FIRST_RETRY)
+    line.seats(registry, [1], 0.2)
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "ready"}
+    assert "load" in drafter.done
 
 
 def test_a_vocabulary_that_nothing_joins_to_the_targets_is_a_reason():

@@ -72,7 +72,7 @@ def main() -> None:
         print(HELP)  # noqa: T201  # what a program says about itself
         return
     if "--version" in sys.argv:
-        print("version: 4711 (fake)", file=sys.stderr)  # noqa: T201
+        print("version: 4711 (fake)", file=sys.stderr)  # noqa: T201  # likewise
         return
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int)

@@ -219,7 +219,7 @@ def test_a_session_that_was_left_in_the_middle_and_blocks_the_next_is_caught() -
         def open(self, target: object, prompt: Sequence[int]) -> object:
             if self.sessions and not self.sessions[-1].history.round:
                 raise OSError("busy")
-            return super().open(target, prompt)  # type: ignore[arg-type]
+            return super().open(target, prompt)  # type: ignore[arg-type]  # the suite passes a real pin
 
     with pytest.raises(Nonconformance, match=r"open\(.*\) raised OSError: busy"):
         drafter_checks.closes_and_reopens(Bench(OneSlot()))
