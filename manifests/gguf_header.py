@@ -10,7 +10,6 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from pilotfish.hooks.errors import BrokenModel
+from pilotfish.hooks.file_window import FileWindow
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)  # version 1 had 32-bit lengths and is not read by anything current
@@ -54,13 +54,15 @@ class ArrayRef:
     end: int
 
     def raw(self) -> bytes:
-        """The array's bytes in the file: little-endian numbers, or strings each led by a uint64 length."""
-        with self.path.open("rb") as file:
-            file.seek(self.start)
-            data = file.read(self.end - self.start)
-        if len(data) != self.end - self.start:
-            raise BrokenModel(f"{self.path} was cut short while it was read; pull the model again")
-        return data
+        """The array's bytes in the file: little-endian numbers, or strings each led by a uint64 length.
+
+        Raises BrokenModel when the file is gone or was cut short after its header was read.
+        """
+        try:
+            with self.path.open("rb") as file:
+                return FileWindow(file).read(self.start, self.end - self.start)
+        except (OSError, ValueError) as error:
+            raise BrokenModel(f"{self.path} has changed while it was read: {error}; pull the model again") from error
 
     def numbers(self) -> tuple[int | float, ...]:
         """The elements of an array of numbers. Raises ValueError for strings."""
@@ -69,14 +71,16 @@ class ArrayRef:
         return struct.unpack(f"<{self.count}{SCALARS[self.element]}", self.raw())
 
     def strings(self) -> list[bytes]:
-        """The elements of an array of strings, as bytes. Raises ValueError for numbers."""
+        """The elements of an array of strings, as bytes. Raises ValueError for numbers, BrokenModel as `raw` does."""
         if self.element is not GGUFValueType.STRING:
             raise ValueError(f"an array of {self.element.name} holds no strings")
         data, offset, found = self.raw(), 0, []
         for _ in range(self.count):
-            (length,) = struct.unpack_from("<Q", data, offset)
+            length = int.from_bytes(data[offset : offset + 8], "little")
             found.append(data[offset + 8 : offset + 8 + length])
             offset += 8 + length
+        if offset != len(data):
+            raise BrokenModel(f"{self.path} has changed while it was read; pull the model again")
         return found
 
 
@@ -118,22 +122,22 @@ def read_header(path: Path, model: str = "") -> Header:
     where = f"{path} of {model}" if model else str(path)
     try:
         with path.open("rb") as file:
-            if not file.read(1):
+            view = FileWindow(file)
+            if not view.size:
                 raise BrokenModel(f"{where} is empty; pull the model again")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-                return _Walk(path, where, view).header()
-    except (OSError, ValueError) as error:  # mmap raises ValueError for what has no length
+            return _Walk(path, where, view).header()
+    except (OSError, ValueError) as error:
         raise BrokenModel(f"{where} cannot be read: {error}") from error
 
 
 class _Walk:
     """One pass over a header. `at` is the offset, `what` the thing being read, for messages."""
 
-    def __init__(self, path: Path, where: str, view: mmap.mmap) -> None:
+    def __init__(self, path: Path, where: str, view: FileWindow) -> None:
         self.path = path
         self.where = where
         self.view = view
-        self.size = len(view)
+        self.size = view.size
         self.at = 0
         self.what = "header"
         self.text_budget = MAX_TEXT_BYTES
@@ -151,7 +155,7 @@ class _Walk:
         return BrokenModel(f"{self.where} is broken at byte {self.at}: {self.what}: {problem}; pull the model again")
 
     def _version(self) -> int:
-        magic = self.view[:4]
+        magic = self.view.read(0, min(self.size, len(MAGIC)))
         if magic != MAGIC:
             raise BrokenModel(f"{self.where} is not a GGUF file: it begins with {magic!r}; pull the model again")
         self.at, self.what = 4, "version"
@@ -202,7 +206,7 @@ class _Walk:
         self.text_budget -= end - start
         if self.text_budget < 0:
             raise self.broken(f"a string of {end - start} bytes is too long for metadata")
-        return self.view[start:end].decode("utf-8", "replace")
+        return self.view.read(start, end - start).decode("utf-8", "replace")
 
     def _array(self) -> ArrayRef:
         kind = self._value_type()
@@ -217,16 +221,10 @@ class _Walk:
         return ArrayRef(self.path, kind, count, start, self.at)
 
     def _skip_strings(self, count: int) -> None:
-        if count * 8 > self.size - self.at:
-            raise self.broken(f"an array of {count} strings does not fit in the file")
-        unpack, view, size, offset = struct.Struct("<Q").unpack_from, self.view, self.size, self.at
-        for index in range(count):  # a vocabulary has up to 300,000 entries: nothing else is done per entry
-            if offset + 8 > size:
-                raise self.broken(f"the file ends before string {index} of {count}")
-            offset += 8 + unpack(view, offset)[0]
-        if offset > size:
-            raise self.broken(f"the last of {count} strings does not fit in the file")
-        self.at = offset
+        try:
+            self.at = self.view.after_strings(self.at, count)
+        except ValueError as error:
+            raise self.broken(str(error)) from None
 
     def _tensor(self, index: int) -> TensorInfo:
         self.what = f"tensor {index}"
@@ -262,7 +260,7 @@ class _Walk:
         if end - start > limit:
             raise self.broken(f"a name of {end - start} bytes, at most {limit} are possible")
         try:
-            return self.view[start:end].decode("utf-8")
+            return self.view.read(start, end - start).decode("utf-8")
         except UnicodeDecodeError:
             raise self.broken("a name that is not UTF-8") from None
 
@@ -285,7 +283,7 @@ class _Walk:
         length = struct.calcsize("<" + codes)
         if length > self.size - self.at:
             raise self.broken("the file ends here")
-        found = struct.unpack_from("<" + codes, self.view, self.at)
+        found = self.view.unpack(codes, self.at)
         self.at += length
         return found
 

@@ -9,7 +9,6 @@ The block is found by searching, so ELF, Mach-O and universal binaries are all t
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import re
 import subprocess
@@ -75,16 +74,13 @@ def module_information(binary: Path) -> Mapping[str, str] | None:
     Raises UsageError when the file cannot be read.
     """
     try:
-        with binary.open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:
-                return None
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return next((_settings(text) for text in _blocks(data)), None)
+        data = binary.read_bytes()  # not a map: one that is cut short meanwhile kills the process
     except OSError as error:
         raise UsageError(f"{binary}: cannot be read: {error.strerror}; check the path and its owner") from error
+    return next((_settings(text) for text in _blocks(data)), None)
 
 
-def _blocks(data: mmap.mmap) -> Iterator[str]:
+def _blocks(data: bytes) -> Iterator[str]:
     """The module information of every well-formed block; the magic word also occurs in programs that look for it."""
     at = data.find(_MAGIC)
     while at >= 0:
@@ -93,7 +89,7 @@ def _blocks(data: mmap.mmap) -> Iterator[str]:
         at = data.find(_MAGIC, at + 1)
 
 
-def _module_text(data: mmap.mmap, start: int) -> str | None:
+def _module_text(data: bytes, start: int) -> str | None:
     if start + _HEADER_BYTES > len(data) or not data[start + _FLAGS_AT] & _INLINE_STRINGS:
         return None
     version, at = _string(data, start + _HEADER_BYTES)
@@ -105,7 +101,7 @@ def _module_text(data: mmap.mmap, start: int) -> str | None:
     return text[_SENTINEL_BYTES:-_SENTINEL_BYTES].decode("utf-8", "replace")
 
 
-def _string(data: mmap.mmap, at: int) -> tuple[bytes | None, int]:
+def _string(data: bytes, at: int) -> tuple[bytes | None, int]:
     """A string with its length before it, as an unsigned LEB128 number, and where the next one begins."""
     length = shift = 0
     while at < len(data) and shift <= 28:

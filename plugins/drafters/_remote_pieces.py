@@ -6,7 +6,6 @@ beside it needs, against 0.1 s here for 49,152 tokens.
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from gguf import GGUFValueType
 
+from pilotfish.hooks.file_window import FileWindow
 from pilotfish.plugins.drafters._gguf_formats import FORMATS
 
 _MODEL, _TOKENS, _TYPES = "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
@@ -30,16 +30,16 @@ class Pieces:
 
 
 def read_pieces(path: Path) -> Pieces:
-    """Raises OSError, ValueError, KeyError or struct.error when the file cannot be read or names no tokens."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        found = _Reader(view).values((_MODEL, _TOKENS, _TYPES))
+    """Raises OSError, ValueError or KeyError when the file cannot be read or names no tokens."""
+    with path.open("rb") as file:
+        found = _Reader(FileWindow(file)).values((_MODEL, _TOKENS, _TYPES))
     return Pieces(found[_MODEL], found[_TOKENS], found[_TYPES])
 
 
 class _Reader:
     """One pass over the header; `at` is the offset of what comes next."""
 
-    def __init__(self, view: mmap.mmap) -> None:
+    def __init__(self, view: FileWindow) -> None:
         self._view = view
         self._at = 8  # after the magic and the version
 
@@ -68,12 +68,10 @@ class _Reader:
 
     def _text(self) -> str:
         (length,) = self._unpack("Q")
-        if length > len(self._view) - self._at:
-            raise ValueError(f"a text of {length} bytes at {self._at}")
         self._at += length
-        return self._view[self._at - length : self._at].decode("utf-8", "replace")
+        return self._view.read(self._at - length, length).decode("utf-8", "replace")
 
     def _unpack(self, format: str) -> tuple[Any, ...]:
-        found = struct.unpack_from(f"<{format}", self._view, self._at)
+        found = self._view.unpack(format, self._at)
         self._at += struct.calcsize(f"<{format}")
         return found
