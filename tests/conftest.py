@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, WeightPin
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
@@ -36,6 +37,10 @@ os.environ.update(
     COLUMNS="200",  # tables do not wrap, however long the paths of temporary folders are
 )
 os.environ.pop("PILOTFISH_CONFIG", None)
+
+# How long an example takes is up to whatever else runs on the machine.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolati
 from pilotfish.hooks.types import SamplingParams
 from tests.fakes.drafters import NoisyDrafter, ScriptedDrafter
 from tests.fakes.engine import EOS, FakeEngine
-from tests.fakes.session import Always, answer
+from tests.fakes.session import PATIENCE, Always, answer
 
 GREEDY = SamplingParams(temperature=0)
 PROMPT = (5, 9, 3, 7)
@@ -224,13 +224,20 @@ def test_the_next_drafter_is_used_when_the_first_raises():
 
 
 def test_a_drafter_that_hangs_is_left_behind():
+    over, engine = threading.Event(), FakeEngine()
+
     def hang(what):
         if what == "propose":
-            time.sleep(0.4)
+            assert over.wait(PATIENCE)
+
+    def count(width):
+        if len(engine.widths) == 10:  # the answer is there
+            over.set()
 
     plain = answer(FakeEngine(), request(10))
+    engine.on_forward = count
     drafter = ScriptedDrafter(replay(plain.ids), inline=False, fail=hang)
-    drafted = answer(FakeEngine(), request(10), [drafter], deadline=0.05)
+    drafted = answer(engine, request(10), [drafter], deadline=0.05)
     assert drafted.ids == plain.ids
     assert "deadline" in drafted.outcome.report.dropped["scripted"]
 

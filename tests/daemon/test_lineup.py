@@ -20,7 +20,7 @@ from tests.fakes.drafters import ScriptedDrafter
 from tests.fakes.engine import fake_pin
 from tests.fakes.vocabulary import FakeVocabulary
 
-SOON = 5.0
+SOON = 60.0
 PIN = fake_pin(32)
 OWN = FakeVocabulary(PIN.tokenizer)
 

@@ -56,7 +56,7 @@ class OllamaServer:
         """End every model's process and wait until Ollama has noticed."""
         for running in self.client.ps().models:
             self.client.generate(running.model or "", keep_alive=0)
-        wait_for(lambda: not self.client.ps().models, 20, "a model is still loaded")
+        wait_for(lambda: not self.client.ps().models, 60, "a model is still loaded")
 
     def launched(self) -> list[str]:
         """Every command that loaded a model, oldest first."""

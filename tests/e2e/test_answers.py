@@ -120,7 +120,7 @@ def test_an_answer_that_is_left_frees_the_model_for_the_next(overlaid):
     next(iter(stream))
     stream.close()
 
-    wait_for(lambda: not overlaid.runner().get("/slots").json()[0]["is_processing"], 20, "it still generates")
+    wait_for(lambda: not overlaid.runner().get("/slots").json()[0]["is_processing"], 60, "it still generates")
     assert overlaid.client.generate(MODEL, PROMPTS[1], options=GREEDY).response
 
 

@@ -91,7 +91,7 @@ def test_switched_off_while_a_client_streams(server, daemon):
     pieces = [next(iter(stream)).response]
     run(server, "off")
     pieces += [chunk.response for chunk in stream]
-    wait_for(lambda: state_of(server) in ("off", "plain"), 30, "the runner was not told")
+    wait_for(lambda: state_of(server) in ("off", "plain"), 60, "the runner was not told")
     before = server.drafted()
     plain = answer(server)
 
@@ -101,7 +101,7 @@ def test_switched_off_while_a_client_streams(server, daemon):
     assert len(server.launched()) == 1, "nothing was loaded again"
 
     run(server, "on")
-    wait_for(lambda: state_of(server) not in ("off", "plain"), 30, "the runner was not told")
+    wait_for(lambda: state_of(server) not in ("off", "plain"), 60, "the runner was not told")
     assert answer(server) == speculative
 
 
@@ -127,11 +127,11 @@ def test_a_drafter_dropped_into_the_folder_serves_the_next_request(server, daemo
     daemon()
     expected = answer(server)
     (plugins / "echo.py").write_text(DRAFTER)
-    wait_for(lambda: status(server)["runners"][0]["drafters"] == ["echo"], 30, "the drafter was not taken")
+    wait_for(lambda: status(server)["runners"][0]["drafters"] == ["echo"], 60, "the drafter was not taken")
     assert answer(server) == expected
     assert (plugins / "opened").read_text() == "x"
 
     (plugins / "echo.py").write_text("raise RuntimeError('broken')\n")
-    wait_for(lambda: status(server)["runners"][0]["drafters"] == [], 30, "the broken drafter stays")
+    wait_for(lambda: status(server)["runners"][0]["drafters"] == [], 60, "the broken drafter stays")
     assert answer(server) == expected
     assert (plugins / "opened").read_text() == "x"

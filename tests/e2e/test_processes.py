@@ -57,14 +57,14 @@ def test_keep_alive_zero_ends_the_runner(overlaid):
     (runner,) = children(overlaid)
     overlaid.unload()
 
-    wait_for(lambda: not runner.is_running(), 10, "the runner lives on")
+    wait_for(lambda: not runner.is_running(), 60, "the runner lives on")
 
 
 def test_after_a_killed_runner_the_next_request_loads_again(overlaid):
     overlaid.client.generate(MODEL, "Hi", options=SHORT)
     (runner,) = children(overlaid)
     os.kill(runner.pid, signal.SIGKILL)
-    wait_for(lambda: not runner.is_running() or runner.status() == psutil.STATUS_ZOMBIE, 10, "it was not killed")
+    wait_for(lambda: not runner.is_running() or runner.status() == psutil.STATUS_ZOMBIE, 60, "it was not killed")
 
     def answers():
         try:

@@ -70,12 +70,12 @@ def serving(
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert bound.wait(10)
+    assert bound.wait(60)
     try:
         yield urls[0], served
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(20)
+        thread.join(60)
         loop.close()
         assert not thread.is_alive()
 
@@ -113,7 +113,7 @@ class DraftHost:
     def stop(self) -> int:
         """End it as a service manager would; its exit code."""
         self.process.terminate()
-        code = self.process.wait(20)
+        code = self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return code

@@ -17,6 +17,8 @@ from pilotfish.hooks.types import Proposal
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine import FakeEngine, fake_pin
 
+PATIENCE = 60.0  # seconds; no drafter is dropped because something else has the processor
+
 
 class SameIds:
     """A bridge between two equal vocabularies."""
@@ -69,7 +71,7 @@ def answer(
     controller: Controller | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] | None = None,
-    deadline: float = 0.2,
+    deadline: float = PATIENCE,
 ) -> Answer:
     """Run `request` with every drafter in a seat of its own."""
     pin = fake_pin(engine.n_vocab)
@@ -85,12 +87,12 @@ def answer(
         for seat in seats:
             seat.close()
         for worker in workers:
-            worker.settle(5)
+            worker.settle(PATIENCE)
             worker.end()
     return Answer(emissions, outcome, controller)
 
 
-def seat_for(drafter: Drafter, worker: Worker, *, n_vocab: int, deadline: float = 0.2) -> Seat | ThreadedSeat:
+def seat_for(drafter: Drafter, worker: Worker, *, n_vocab: int, deadline: float = PATIENCE) -> Seat | ThreadedSeat:
     """The kind of seat that a drafter gets."""
     if drafter.inline:
         return Seat(drafter, SameIds(), n_vocab=n_vocab)

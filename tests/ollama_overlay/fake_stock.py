@@ -1,7 +1,7 @@
 """A llama-server that needs no model: it reports what it was given, streams, and dies on request.
 
-Run as a program with llama-server's arguments. `--fail` makes it end at once, `--slow` seconds makes it answer
-`/health` with 503 for a while.
+Run as a program with llama-server's arguments. `--fail` makes it end at once, `--slow` FILE makes it answer
+`/health` with 503 until that file is there.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-
-BEGAN = time.monotonic()
 
 
 def option(name: str, default: str = "") -> str:
@@ -26,7 +24,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/health":
-            ready = time.monotonic() - BEGAN >= float(option("--slow", "0"))
+            ready = "--slow" not in sys.argv or Path(option("--slow")).exists()
             return self.answer(200 if ready else 503, b"{}")
         return self.act(b"")
 

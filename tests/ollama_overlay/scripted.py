@@ -17,6 +17,7 @@ from pilotfish.ollama_overlay.about import ModelCard
 from pilotfish.ollama_overlay.server import Server
 from tests.fakes.engine import FakeEngine
 
+SECONDS = 60.0  # what a test waits for at most; far more than anything takes
 BODY = {"prompt": "2 3 4", "n_predict": 3, "temperature": 0}
 WORDS = [Emission(5, "five "), Emission(6, "six ", drafted=True), Emission(7, "seven", drafted=True)]
 
@@ -113,7 +114,7 @@ async def serving(generator: ScriptedGenerator, template: str = CHATML) -> Async
     finally:
         server.cancel()
         await client.close()
-        assert server.join(5), "the engine's thread did not end"
+        assert server.join(SECONDS), "the engine's thread did not end"
 
 
 async def ask(client, path="/completion", **body):
@@ -132,8 +133,15 @@ async def events(client, path="/completion", **body):
 
 
 async def until(condition):
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not happen within five seconds")
+    """Wait until the condition holds."""
+    async with asyncio.timeout(SECONDS):
+        while not condition():  # noqa: ASYNC110  # the engine's thread is waited for
+            await asyncio.sleep(0.005)
+
+
+async def until_waiting(client, requests):
+    """Wait until that many requests wait behind the one that is answered."""
+    async with asyncio.timeout(SECONDS):
+        said = f"llamacpp:requests_deferred {requests}.0"
+        while said not in await (await client.get("/metrics")).text():
+            await asyncio.sleep(0.005)

@@ -50,7 +50,7 @@ async def runner_beside(sidecar, generator=None, template=PLAIN):
         await runner.start()
         yield client
         runner.cancel()
-    assert runner.join(5)
+    assert runner.join(60)
 
 
 async def test_method_path_headers_and_body_arrive_as_they_were_sent(client):

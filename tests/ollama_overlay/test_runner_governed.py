@@ -60,7 +60,7 @@ def governed(
         yield server
 
 
-def status_once(home: dict[str, str], true: Callable[[dict], object], seconds: float = 30.0) -> dict:
+def status_once(home: dict[str, str], true: Callable[[dict], object], seconds: float = 60.0) -> dict:
     """The daemon's status, once `true` of it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -54,7 +54,7 @@ def test_it_listens_while_it_loads_and_says_so(smollm2_path, state, tmp_path):
         assert statuses == {200, 503}
     finally:
         server.process.terminate()
-        assert server.process.wait(10) == 0
+        assert server.process.wait(60) == 0
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_signal_ends_it_cleanly_in_mid_answer(smollm2_path, state, tmp_path, n
         with server.http.stream("POST", "/completion", json={"prompt": ESSAY, "stream": True}) as response:
             next(response.iter_lines())
             server.process.send_signal(number)
-            assert server.process.wait(10) == 0
+            assert server.process.wait(60) == 0
         with pytest.raises(httpx.TransportError):
             server.http.get("/health")
 
@@ -229,7 +229,7 @@ def test_a_signal_ends_it_while_it_loads(smollm2_path, state, tmp_path):
         assert server.process.poll() is None
         time.sleep(0.005)
     server.process.terminate()
-    assert server.process.wait(15) == 0
+    assert server.process.wait(60) == 0
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_signal_ends_it_while_it_loads(smollm2_path, state, tmp_path):
 )
 def test_a_launch_that_is_not_for_it_ends_it_with_1_and_a_reason(smollm2_path, state, tmp_path, flags, says):
     server = spawn(RUNNER, smollm2_path, tmp_path / "log", *flags, env=state)
-    assert server.process.wait(30) == 1
+    assert server.process.wait(60) == 1
     assert says in server.log.read_text()
 
 
@@ -262,5 +262,5 @@ def test_a_taken_port_ends_it_with_1_and_a_reason(smollm2_path, state, tmp_path)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         server = spawn(RUNNER, smollm2_path, tmp_path / "log", "--port", str(taken.getsockname()[1]), env=state)
-        assert server.process.wait(30) == 1
+        assert server.process.wait(60) == 1
     assert "choose another --port" in server.log.read_text()

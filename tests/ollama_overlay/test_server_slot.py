@@ -9,8 +9,20 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from pilotfish.hooks.errors import BrokenModel
+from pilotfish.ollama_overlay.engine_thread import Job
 from pilotfish.ollama_overlay.server import Server
-from tests.ollama_overlay.scripted import BODY, WORDS, ScriptedGenerator, ask, card, events, serving, until
+from tests.ollama_overlay.scripted import (
+    BODY,
+    SECONDS,
+    WORDS,
+    ScriptedGenerator,
+    ask,
+    card,
+    events,
+    serving,
+    until,
+    until_waiting,
+)
 
 
 async def test_every_path_answers_503_while_the_model_loads():
@@ -18,7 +30,7 @@ async def test_every_path_answers_503_while_the_model_loads():
     generator = ScriptedGenerator()
 
     def load():
-        gate.wait(5)
+        assert gate.wait(SECONDS)
         return generator, card(generator.engine)
 
     server = Server(load)
@@ -31,7 +43,7 @@ async def test_every_path_answers_503_while_the_model_loads():
         after = await client.get("/health")
         body_after = await after.json()
         server.cancel()
-    server.join(5)
+    server.join(SECONDS)
 
     loading = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
     assert [answer.status for answer in during] == [503, 503, 503]
@@ -46,7 +58,7 @@ async def test_a_failed_load_is_raised_to_whoever_started_it():
     server = Server(load)
     with pytest.raises(BrokenModel, match="pull it again"):
         await server.start()
-    assert server.join(5)
+    assert server.join(SECONDS)
 
 
 async def test_requests_are_answered_in_the_order_they_came():
@@ -56,7 +68,8 @@ async def test_requests_are_answered_in_the_order_they_came():
         tasks = []
         for i in range(4):
             tasks.append(asyncio.create_task(ask(client, prompt=[2 + i], n_predict=3)))
-            await asyncio.sleep(0.02)
+            await until(lambda: generator.requests)
+            await until_waiting(client, i)
         metrics = await (await client.get("/metrics")).text()
         slots = await (await client.get("/slots")).json()
         gate.release(4)
@@ -82,25 +95,27 @@ async def test_a_client_that_leaves_frees_the_slot(stream):
         else:
             leaving.cancel()
         await until(lambda: generator.cancelled)
-        assert generator.ended.acquire(timeout=5)
+        assert generator.ended.acquire(timeout=SECONDS)
         health = await client.get("/health")
 
     assert health.status == 200
     assert len(generator.cancelled) == 1
 
 
-async def test_a_waiting_request_whose_client_left_is_never_begun():
+async def test_a_waiting_request_whose_client_left_is_never_begun(monkeypatch):
+    left, cancel = [], Job.cancel
+    monkeypatch.setattr(Job, "cancel", lambda job: (cancel(job), left.append(job)))
     gate = threading.Semaphore(0)
     generator = ScriptedGenerator(gate=gate)
     async with serving(generator) as client:
         first = asyncio.create_task(ask(client, prompt=[2], n_predict=3))
         await until(lambda: generator.requests)
         second = asyncio.create_task(ask(client, prompt=[3], n_predict=3))
-        await asyncio.sleep(0.05)
+        await until_waiting(client, 1)
         third = asyncio.create_task(ask(client, prompt=[4], n_predict=3))
-        await asyncio.sleep(0.05)
+        await until_waiting(client, 2)
         second.cancel()
-        await asyncio.sleep(0.05)
+        await until(lambda: left)
         gate.release(2)
         await first
         await third
@@ -116,11 +131,11 @@ async def test_stopping_ends_the_running_answer_and_refuses_the_next():
         running = asyncio.create_task(events(client, **BODY))
         await until(lambda: generator.requests)
         waiting = asyncio.create_task(ask(client, **BODY))
-        await asyncio.sleep(0.05)
+        await until_waiting(client, 1)
         server.cancel()
         *_, final = await running
         status, body = await waiting
-    assert server.join(5)
+    assert server.join(SECONDS)
 
     assert (final["stop"], final["stop_type"]) == (True, "none")
     assert (status, body["error"]["type"]) == (500, "server_error")

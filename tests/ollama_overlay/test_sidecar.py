@@ -52,7 +52,7 @@ async def about(sidecar):
         return await answer.json()
 
 
-async def until(condition, seconds=20.0):
+async def until(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came about"
@@ -86,10 +86,13 @@ def started():
     return lambda: [child for child in psutil.Process().children() if child.pid not in before]
 
 
-async def test_nothing_runs_before_the_first_request_and_then_one_for_all(beside, started):
-    sidecar = beside("--slow", "0.3")
+async def test_nothing_runs_before_the_first_request_and_then_one_for_all(beside, started, tmp_path):
+    sidecar = beside("--slow", str(tmp_path / "ready"))
     assert started() == []
-    first, second = await asyncio.gather(about(sidecar), about(sidecar))
+    asking = [asyncio.create_task(about(sidecar)) for _ in range(2)]
+    await until(started)
+    (tmp_path / "ready").touch()
+    first, second = await asyncio.gather(*asking)
     third = await about(sidecar)
 
     assert first["pid"] == second["pid"] == third["pid"]
@@ -135,11 +138,13 @@ async def test_a_program_that_is_not_there_is_named(beside):
         await about(beside(program="/no/such/llama-server"))
 
 
-async def test_a_client_that_leaves_during_the_start_does_not_end_it_for_others(beside):
-    sidecar = beside("--slow", "0.3")
+async def test_a_client_that_leaves_during_the_start_does_not_end_it_for_others(beside, started, tmp_path):
+    sidecar = beside("--slow", str(tmp_path / "ready"))
     leaving, staying = asyncio.create_task(about(sidecar)), asyncio.create_task(about(sidecar))
-    await asyncio.sleep(0.1)
+    await until(started)
     leaving.cancel()
+    await until(leaving.done)
+    (tmp_path / "ready").touch()
 
     assert (await staying)["pid"]
     assert leaving.cancelled()
@@ -147,7 +152,7 @@ async def test_a_client_that_leaves_during_the_start_does_not_end_it_for_others(
 
 @pytest.mark.parametrize("when", ["running", "starting", "never started"])
 async def test_closing_ends_it(beside, started, when):
-    sidecar = beside("--slow", "60" if when == "starting" else "0")
+    sidecar = beside(*(("--slow", "/nowhere") if when == "starting" else ()))
     starting = asyncio.create_task(about(sidecar)) if when != "never started" else None
     if starting:
         await until(lambda: started() if when == "starting" else starting.done())
@@ -225,7 +230,7 @@ def test_where_the_kernel_does_not_help_a_watchman_does(tmp_path, how):
         watchman.terminate()
 
     asyncio.run(until(lambda: gone(pid)))
-    code = watchman.wait(20)
+    code = watchman.wait(60)
     watchman.stdin.close()
     assert code == {"its parent went": 256 - 9, "it was told to end": 256 - 15, "the program ended": 5}[how]
 

@@ -57,7 +57,7 @@ def save(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-async def until(true: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(true: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something that must come to be true; fail if it never does."""
     end = time.monotonic() + seconds
     while not true():
@@ -65,7 +65,7 @@ async def until(true: Callable[[], object], seconds: float = 20.0) -> None:
         await asyncio.sleep(0.005)
 
 
-async def status_once(socket: Path, true: Callable[[dict[str, Any]], object], seconds: float = 30.0) -> dict[str, Any]:
+async def status_once(socket: Path, true: Callable[[dict[str, Any]], object], seconds: float = 60.0) -> dict[str, Any]:
     """What the daemon at `socket` says, once it says so."""
     end = time.monotonic() + seconds
     while (status := await client.ask_status(socket)) is None or not true(status):

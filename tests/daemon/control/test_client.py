@@ -28,7 +28,7 @@ async def daemon_process(socket):
     finally:
         if process.returncode is None:
             process.terminate()
-            assert await asyncio.wait_for(process.wait(), 10) == 0
+            assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 class TestPlans:

@@ -59,14 +59,30 @@ async def test_another_context_length_reloads_and_the_models_own_limit_holds(fro
     assert await loaded(front) == ["tiny:latest"]
 
 
-async def test_a_reload_waits_for_the_answer_that_runs(front):
+@pytest.fixture
+def queued(monkeypatch):
+    """What found no runner that it could use, and waits for one: `(model, num_ctx)` of each."""
+    found, usable = set(), Runners._usable
+
+    def watched(self, model, launch):
+        slot = usable(self, model, launch)
+        if slot is None:
+            found.add((model.short, launch.num_ctx))
+        return slot
+
+    monkeypatch.setattr(Runners, "_usable", watched)
+    return found
+
+
+async def test_a_reload_waits_for_the_answer_that_runs(front, queued):
     async with front.post("/api/generate", ENDLESS) as running:
         await running.content.readline()
         waiting = asyncio.create_task(ask(front, options={"num_ctx": 1024}))
+        await front.until(lambda: ("tiny:latest", 1024) in queued)
         later = asyncio.create_task(ask(front))
-        await asyncio.sleep(0.1)
+        await front.until(lambda: ("tiny:latest", 4096) in queued)  # behind the reload: it must not starve it
         assert not waiting.done()
-        assert not later.done()  # queued behind the reload: it must not starve it
+        assert not later.done()
         running.close()
     assert [(await waiting)[0], (await later)[0]] == [200, 200]
 
@@ -106,15 +122,16 @@ async def test_a_busy_runner_is_unloaded_after_its_answer(front):
     await front.until_unloaded()
 
 
-async def test_no_more_models_than_allowed_stay_loaded(start):
+async def test_no_more_models_than_allowed_stay_loaded(start, queued):
     async with start(max_loaded=1) as front:
         await ask(front)
         await ask(front, model="bare")
         assert await loaded(front) == ["bare:latest"]
         async with front.post("/api/generate", {**ENDLESS, "model": "bare"}) as running:
             await running.content.readline()
+            queued.clear()
             waiting = asyncio.create_task(ask(front))
-            await asyncio.sleep(0.1)
+            await front.until(lambda: ("tiny:latest", 4096) in queued)
             assert not waiting.done()
         assert (await waiting)[0] == 200
         assert await loaded(front) == ["tiny:latest"]

@@ -191,7 +191,7 @@ def setup(**settings: object) -> Setup:
 
 
 def hanging(**settings: object) -> Setup:
-    return setup(patience=0.3, **settings)
+    return setup(patience=1.0, **settings)  # also for the calls before the one that hangs
 
 
 def failed(report: PluginReport) -> list[Result]:

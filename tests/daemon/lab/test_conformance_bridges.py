@@ -44,7 +44,7 @@ FACTORY = "return Same() if drafter.pin == target.pin else None"
 
 def examine(folder: Path, to_drafter: str = "", to_target: str = "", factory: str = FACTORY) -> Verdict:
     folder.chmod(0o755)
-    patience = 0.3 if "sleep" in factory else 10
+    patience = 1.0 if "sleep" in factory else 60
     body = PLUGIN.format(
         to_drafter=to_drafter or "return list(target_ids)", to_target=to_target or "return proposal", factory=factory
     )

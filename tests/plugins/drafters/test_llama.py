@@ -15,7 +15,7 @@ import pytest
 from pilotfish.daemon.generation import GenerationRequest
 from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.hooks.protocols import Drafter, LoadableDrafter
-from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
+from pilotfish.hooks.types import EngineOptions, Proposal, SamplingParams, TargetPin
 from pilotfish.manifests.pins import pin_file
 from pilotfish.plugins.drafters.llama import LlamaDrafter
 from tests.conformance import DrafterConformance
@@ -59,6 +59,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, smollm2_path: Path) -> Path:
 
 
 Load = Callable[..., LlamaDrafter]
+
+
+def alike(one: Proposal, other: Proposal) -> bool:
+    """Whether two proposals come from the same history.
+
+    The ids are the same. The confidences are so only nearly where a history was read in blocks of other sizes: a
+    drafter promises nothing about its last bits, and a key that is rounded to 16 bits the other way moves what follows
+    by some 2^-11. A history that differs by one token moves it by far more than a hundredth.
+    """
+    return one.tokens == other.tokens and one.confidence == pytest.approx(other.confidence, rel=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +157,9 @@ def test_rejections_plain_stretches_and_other_sessions_leave_no_trace_in_its_gue
         worn = session.propose(6)
     itself.open(fake_pin(), [1]).close()  # nothing to reuse is left
     with closing(itself.open(fake_pin(), [*prompt, *words])) as session:
-        assert session.propose(6) == worn
+        assert alike(session.propose(6), worn)
+    with closing(itself.open(fake_pin(), [*prompt, *words[1:]])) as session:
+        assert not alike(session.propose(6), worn)
     assert len(worn) > 0
 
 
@@ -158,7 +170,7 @@ def test_a_prompt_longer_than_a_block_is_fed_in_several(host: FileHost, small: L
     blocks.load(host, fake_pin(), EngineOptions(n_ctx=256, batch_size=16))
     prompt = list(range(300, 300 + n))
     with closing(blocks.open(fake_pin(), prompt)) as session, closing(small.open(fake_pin(), prompt)) as other:
-        assert session.propose(4) == other.propose(4)
+        assert alike(session.propose(4), other.propose(4))
     blocks.unload()
 
 
@@ -243,7 +255,9 @@ def test_a_sliding_window_drafts_and_takes_back_what_lies_beyond_it(load: Load, 
         worn = session.propose(5)
     drafter.open(fake_pin(), [2]).close()
     with closing(drafter.open(fake_pin(), [*prompt, *range(100, 112)])) as session:
-        assert session.propose(5) == worn
+        assert alike(session.propose(5), worn)
+    with closing(drafter.open(fake_pin(), [*prompt, *range(100, 111), 113])) as session:
+        assert not alike(session.propose(5), worn)
 
 
 @pytest.mark.model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -74,9 +73,8 @@ def test_it_is_a_drafter_that_loads_elsewhere(far, tmp_path):
 
 
 def test_its_proposals_are_verified_like_any_other(far, tmp_path):
-    drafter, engine = remote(far.url, tmp_path), counted_engine()
-    engine.on_forward = lambda width: time.sleep(0.01)  # a target that the drafter can keep up with
-    got = answer(engine, request(), [drafter])
+    drafter = remote(far.url, tmp_path)
+    got = answer(counted_engine(), request(), [drafter])
     assert got.ids == COUNTED
     assert got.outcome.report.accepted > 0
     drafter.unload()
