@@ -143,5 +143,5 @@ async def until_waiting(client, requests):
     """Wait until that many requests wait behind the one that is answered."""
     async with asyncio.timeout(SECONDS):
         said = f"llamacpp:requests_deferred {requests}.0"
-        while said not in await (await client.get("/metrics")).text():
+        while said not in await (await client.get("/metrics")).text():  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.005)
