@@ -36,7 +36,11 @@ class FileWindow:
 
     def unpack(self, codes: str, at: int) -> tuple[Any, ...]:
         """Numbers by `struct`'s codes, with no padding between them."""
-        return struct.unpack(f"<{codes}", self.read(at, struct.calcsize(f"<{codes}")))
+        try:
+            length = struct.calcsize(f"<{codes}")
+        except struct.error as error:  # more numbers than any file has bytes
+            raise ValueError(f"{codes[:40]}: {error}") from error
+        return struct.unpack(f"<{codes}", self.read(at, length))
 
     def after_strings(self, at: int, count: int) -> int:
         """Where `count` strings end that begin at `at`, each led by its length as a uint64."""

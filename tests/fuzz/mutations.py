@@ -137,7 +137,9 @@ def _double(random: Random, data: bytearray, at: int, length: int) -> None:
 
 
 def _noise(random: Random, data: bytearray, at: int, length: int) -> None:
-    data[at:at] = random.choice((random.randbytes(length), b"\xff" * length, b"\x00" * length, b"\xed\xa0\x80", b"\xef\xbb\xbf"))
+    data[at:at] = random.choice(
+        (random.randbytes(length), b"\xff" * length, b"\x00" * length, b"\xed\xa0\x80", b"\xef\xbb\xbf")
+    )
 
 
 def _move(random: Random, data: bytearray, at: int, length: int) -> None:

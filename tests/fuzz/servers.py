@@ -1,0 +1,134 @@
+"""The processes that are sent broken requests: `python -m tests.fuzz.servers NAME FOLDER` prints where it listens.
+
+They are the real ones. Only the model is none: the runner's engine is the tests' fake one, over a vocabulary of bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from pilotfish.daemon.config import Config
+from pilotfish.daemon.control.governor import Governor
+from pilotfish.daemon.control.server import create_app
+from pilotfish.daemon.front import FrontSettings, running
+from pilotfish.daemon.generator import Generator
+from pilotfish.daemon.hosting.listening import Endpoint, listening
+from pilotfish.daemon.hosting.served import Served
+from pilotfish.daemon.hosting.server import DraftServer
+from pilotfish.daemon.registry import Registry
+from pilotfish.manifests.store import Store
+from pilotfish.ollama_overlay.server import Server
+from pilotfish.plugins.drafters.suffix import SuffixDrafter
+from tests.daemon.front.conftest import write_gguf
+from tests.fakes.engine import EOS, FakeEngine, FakeTokenizer, fake_pin
+from tests.fakes.far import local_host
+from tests.ollama_overlay.scripted import card
+
+FIRST_BYTE = 2  # id of the byte 0; 0 and 1 are BOS and EOS
+N_VOCAB = FIRST_BYTE + 256
+
+
+class ByteTokenizer(FakeTokenizer):
+    """Every byte is an id."""
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        return [FIRST_BYTE + byte for byte in text.encode("utf-8", "replace")]
+
+
+class ByteEngine(FakeEngine):
+    """The fake engine over bytes."""
+
+    def __init__(self) -> None:
+        pieces = {FIRST_BYTE + byte: bytes([byte]) for byte in range(256)}
+        super().__init__(n_vocab=N_VOCAB, n_ctx=1024, pieces=pieces)
+        self.tokenizer = ByteTokenizer(pieces, frozenset({EOS}))
+
+
+@contextlib.asynccontextmanager
+async def runner(folder: Path, port: int = 0) -> AsyncIterator[str]:
+    """The runner's server, its engine thread and its generator, with the default drafters."""
+    engine = ByteEngine()
+    generator = Generator(engine, fake_pin(N_VOCAB), Registry.load(Config()), Config())
+    server = Server(lambda: (generator, card(engine)))
+    async with _listening(server.app, port) as url:
+        await server.start()
+        yield url
+        server.cancel()
+    server.join(60)
+
+
+@contextlib.asynccontextmanager
+async def front(folder: Path) -> AsyncIterator[str]:
+    """The front over a store of two models; its runners are processes of this module."""
+    store = Store(folder / "models")
+    store.add_gguf(
+        "tiny", write_gguf(folder / "tiny.gguf", template="{% for m in messages %}{{ m.content }}{% endfor %}")
+    )
+    store.add_gguf("bare", write_gguf(folder / "bare.gguf", template=None, salt=1), params={"stop": ["##"]})
+    command = (sys.executable, "-m", "tests.fuzz.servers", "runner", str(folder))
+    async with running(store, FrontSettings(port=0, runner=command)) as settings:
+        yield settings.url
+
+
+@contextlib.asynccontextmanager
+async def draft(folder: Path) -> AsyncIterator[str]:
+    """A draft host that serves `suffix`."""
+    served = Served(SuffixDrafter(), Registry(Config()), local_host(folder))
+    async with listening(DraftServer(served, sweep=0.05), Endpoint(port=0)) as endpoint:
+        yield endpoint.url
+
+
+@contextlib.asynccontextmanager
+async def control(folder: Path) -> AsyncIterator[str]:
+    """The daemon's control socket."""
+    site_runner = web.AppRunner(create_app(Governor()), handler_cancellation=True, access_log=None)
+    await site_runner.setup()
+    path = folder / "control.sock"
+    await web.UnixSite(site_runner, path).start()
+    yield f"unix:{path}"
+    await site_runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def _listening(app: web.Application, port: int) -> AsyncIterator[str]:
+    site_runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+    await site_runner.setup()
+    await web.TCPSite(site_runner, "127.0.0.1", port).start()
+    yield f"http://127.0.0.1:{site_runner.addresses[0][1]}"
+    await site_runner.cleanup()
+
+
+SERVERS: Mapping[str, Callable[..., AbstractAsyncContextManager[str]]] = {
+    "front": front,
+    "runner": runner,
+    "draft": draft,
+    "control": control,
+}
+
+
+async def serve(name: str, folder: Path, **options: Any) -> None:
+    """Serve until standard input ends or the process is told to."""
+    async with SERVERS[name](folder, **options) as url:
+        print(url, flush=True)  # noqa: T201  # what started this reads it
+        await asyncio.Event().wait()
+
+
+def main(words: Sequence[str]) -> None:
+    """`words` may go on with llama-server's arguments, of which only the port counts."""
+    logging.basicConfig(level=logging.WARNING)
+    name, folder, *launch = words
+    options = {"port": int(launch[launch.index("--port") + 1])} if "--port" in launch else {}
+    asyncio.run(serve(name, Path(folder), **options))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
