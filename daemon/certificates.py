@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.daemon.certify.device import device_name
-from pilotfish.daemon.certify.wire import lane_from_json, lane_to_json
+from pilotfish.daemon.certify.wire import lane_from_json, lane_to_json, typed
 from pilotfish.daemon.lanes import ranges, setting_name
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
@@ -122,7 +122,7 @@ def parse(data: bytes) -> Certificate:
         if checksum != _checksum(table):
             raise ValueError("its checksum does not fit: it was edited or damaged")
         return _from_table(table)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a certificate ({type(error).__name__}: {error})") from error
 
 
@@ -130,12 +130,12 @@ def _from_table(table: dict[str, Any]) -> Certificate:
     fields = {name: table[name] for name in Certificate.__slots__}
     identity = table["identity"]
     switches = tuple((name, value) for name, value in identity["switches"])
-    fields["identity"] = Identity(**{**identity, "weights": tuple(identity["weights"]), "switches": switches})
+    fields["identity"] = typed(Identity, {**identity, "weights": tuple(identity["weights"]), "switches": switches})
     fields["lane"] = lane_from_json(table["lane"])
     fields["costs"] = tuple((int(width), int(at), float(seconds)) for width, at, seconds in table["costs"])
     for name in ("switches", "regimes", "variants", "findings"):
         fields[name] = tuple(table[name])
-    return Certificate(**fields)
+    return typed(Certificate, fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, WeightPin
+
+_T = TypeVar("_T")
+
+
+def typed(kind: type[_T], values: Mapping[str, Any]) -> _T:
+    """`kind(**values)` for a dataclass of plain values. Raises TypeError naming a value that is of another type than
+    its field; of tuples and mappings only that they are some."""
+    for name, hint in get_type_hints(kind).items():
+        if name in values and not _is_a(values[name], hint):
+            raise TypeError(f"{name} is {values[name]!r:.40}")
+    return kind(**values)
+
+
+def _is_a(value: object, hint: Any) -> bool:
+    options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    possible = tuple(get_origin(option) or option for option in options)
+    if isinstance(value, bool):
+        return bool in possible
+    return isinstance(value, possible) or (isinstance(value, int) and float in possible)
 
 
 def lane_to_json(lane: Lane) -> dict[str, Any]:
@@ -23,7 +44,7 @@ def lane_from_json(table: dict[str, Any]) -> Lane:
     if not widths or list(widths) != sorted(set(widths)) or widths[0] < 1:
         raise ValueError(f"{table['widths']} are no widths")
     environment = tuple((str(name), str(value)) for name, value in table["environment"])
-    return Lane(**{**table, "widths": widths, "environment": environment})
+    return typed(Lane, {**table, "widths": widths, "environment": environment})
 
 
 def pin_to_json(pin: TargetPin) -> dict[str, Any]:

@@ -19,11 +19,13 @@ SHRINKING = 300  # tries to make a finding smaller
 
 
 class Fault(Exception):
-    """A broken promise. `kind` is the same for all inputs that break it in the same way."""
+    """A broken promise. `kind` is the same for all inputs that break it in the same way; a `slow` one is not tried
+    again and again to make its input small."""
 
-    def __init__(self, kind: str, details: str = "") -> None:
+    def __init__(self, kind: str, details: str = "", *, slow: bool = False) -> None:
         super().__init__(f"{kind}\n{details}" if details else kind)
         self.kind = kind
+        self.slow = slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def _fault(target: Target, case: Case) -> Fault | None:
 
 def smaller(case: Case, fault: Fault, try_: Callable[[Case], Fault | None]) -> tuple[Case, Fault]:
     """The smallest case found that has a fault of the same kind."""
-    tries = SHRINKING
+    tries = 0 if fault.slow else SHRINKING
     progress = True
     while progress:
         progress = False
