@@ -21,7 +21,7 @@ from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.server import create_app
 from pilotfish.daemon.front import FrontSettings, running
 from pilotfish.daemon.generator import Generator
-from pilotfish.daemon.hosting.listening import Endpoint, listening
+from pilotfish.daemon.hosting.listening import Endpoint, listening, until_told
 from pilotfish.daemon.hosting.served import Served
 from pilotfish.daemon.hosting.server import DraftServer
 from pilotfish.daemon.registry import Registry
@@ -116,10 +116,10 @@ SERVERS: Mapping[str, Callable[..., AbstractAsyncContextManager[str]]] = {
 
 
 async def serve(name: str, folder: Path, **options: Any) -> None:
-    """Serve until standard input ends or the process is told to."""
-    async with SERVERS[name](folder, **options) as url:
+    """Serve until the process is told to end, or whoever started it is gone."""
+    async with until_told() as stop, SERVERS[name](folder, **options) as url:
         print(url, flush=True)  # noqa: T201  # what started this reads it
-        await asyncio.Event().wait()
+        await stop.wait()
 
 
 def main(words: Sequence[str]) -> None:

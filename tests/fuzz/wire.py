@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from pilotfish.daemon.tether import tethered_environment
 from tests.fuzz.campaign import SECONDS, Case, Fault, Usage
 from tests.fuzz.mutations import Mutator, encode
 
@@ -255,7 +256,9 @@ def serving(server: Server, folder: Path) -> Iterator[Wire]:
     log = folder / f"{server.name}.log"
     words = [sys.executable, "-m", "tests.fuzz.servers", server.name, str(folder)]
     with log.open("wb") as file:
-        process = psutil.Popen(words, stdout=subprocess.PIPE, stderr=file, cwd=ROOT)
+        process = psutil.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, cwd=ROOT, env=tethered_environment()
+        )
     try:
         url = process.stdout.readline().decode().strip()
         assert url, log.read_text()
@@ -266,6 +269,7 @@ def serving(server: Server, folder: Path) -> Iterator[Wire]:
     finally:
         process.terminate()
         process.wait(60)
+        process.stdin.close()
         process.stdout.close()
 
 
