@@ -22,8 +22,8 @@ class SameThread:
     """Runs every job at once, on the thread that posts it."""
 
     def post(self, job: Callable[[], object]) -> None:
-        """Run `job` now."""
-        job()
+        """Run `job` now. What it raises is logged: a job reports on its own."""
+        _run(job, "a drafter on the engine's thread")
 
 
 class Worker:
@@ -71,10 +71,7 @@ class Worker:
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
-            try:
-                job()
-            except Exception:
-                log.exception("drafter %s: a call failed", self._name)
+            _run(job, f"drafter {self._name}")
 
     def _next(self) -> Callable[[], object] | None:
         """The next job; None when the thread is to end."""
@@ -87,3 +84,11 @@ class Worker:
                 self._thread = None
                 return None
         return self._jobs.get()
+
+
+def _run(job: Callable[[], object], whose: str) -> None:
+    """Run a job, whatever it raises: those behind it wait for the same thread."""
+    try:
+        job()
+    except BaseException:
+        log.exception("%s: a call failed", whose)
