@@ -9,10 +9,11 @@ from pilotfish.daemon.controller import Controller, Eager
 from pilotfish.daemon.coordinator import run_session
 from pilotfish.daemon.costs import CostModel, Round
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome
+from pilotfish.daemon.proposals import Refusals
 from pilotfish.daemon.seats import Seat
 from pilotfish.daemon.threaded_seats import ThreadedSeat
 from pilotfish.daemon.worker import Worker
-from pilotfish.hooks.protocols import Drafter
+from pilotfish.hooks.protocols import Bridge, Drafter
 from pilotfish.hooks.types import Proposal
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine import FakeEngine, fake_pin
@@ -90,8 +91,17 @@ def answer(
     return Answer(emissions, outcome, controller)
 
 
-def seat_for(drafter: Drafter, worker: Worker, *, n_vocab: int, deadline: float = 0.2) -> Seat | ThreadedSeat:
+def seat_for(
+    drafter: Drafter,
+    worker: Worker,
+    *,
+    n_vocab: int,
+    deadline: float = 0.2,
+    bridge: Bridge | None = None,
+    refusals: Refusals | None = None,
+) -> Seat | ThreadedSeat:
     """The kind of seat that a drafter gets."""
+    bridge = bridge or SameIds()
     if drafter.inline:
-        return Seat(drafter, SameIds(), n_vocab=n_vocab)
-    return ThreadedSeat(drafter, SameIds(), worker, n_vocab=n_vocab, deadline=deadline)
+        return Seat(drafter, bridge, n_vocab=n_vocab, refusals=refusals)
+    return ThreadedSeat(drafter, bridge, worker, n_vocab=n_vocab, deadline=deadline, refusals=refusals)

@@ -205,7 +205,7 @@ def test_a_drafter_that_lies_over_there_is_found_out():
         drafter = load(remote(url))
         session = drafter.open(fake_pin(), PROMPT)
         session.commit([9])
-        with pytest.raises(ProtocolViolation, match="acknowledged"):
+        with pytest.raises(WorldError, match="acknowledged"):
             session.propose(4)
         session.close()
         drafter.unload()
