@@ -7,16 +7,18 @@ import threading
 import pytest
 
 from pilotfish.daemon import worker as module
-from pilotfish.daemon.worker import Worker
+from pilotfish.daemon.worker import SameThread, Worker
+from tests.fakes.misbehaviour import RAISED
 
 SOON = 5.0
 
 
-def test_jobs_run_in_order_on_one_thread_and_one_that_raises_stops_nothing(caplog):
+@pytest.mark.parametrize("error", RAISED)
+def test_jobs_run_in_order_on_one_thread_and_one_that_raises_stops_nothing(caplog, error):
     seen, worker = [], Worker("w")
 
     def broken():
-        raise RuntimeError("no")
+        raise error
 
     for job in (lambda: seen.append(1), broken, lambda: seen.append(threading.current_thread().name)):
         worker.post(job)
@@ -26,6 +28,15 @@ def test_jobs_run_in_order_on_one_thread_and_one_that_raises_stops_nothing(caplo
     worker.end()
     worker.join(SOON)
     assert not worker.alive
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_a_job_on_the_callers_own_thread_never_raises(caplog, error):
+    def broken():
+        raise error
+
+    SameThread().post(broken)
+    assert "a call failed" in caplog.text
 
 
 def test_without_work_there_is_no_thread_and_the_next_job_brings_a_new_one(monkeypatch):

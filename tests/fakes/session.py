@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pilotfish.daemon.controller import Controller, Eager
-from pilotfish.daemon.coordinator import run_session
+from pilotfish.daemon.coordinator import Emit, run_session
 from pilotfish.daemon.costs import CostModel, Round
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome
 from pilotfish.daemon.proposals import Refusals
@@ -71,17 +71,24 @@ def answer(
     cancelled: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] | None = None,
     deadline: float = 0.2,
+    emit: Emit | None = None,
 ) -> Answer:
-    """Run `request` with every drafter in a seat of its own."""
+    """Run `request` with every drafter in a seat of its own. `emit` sees what is delivered as it is."""
     pin = fake_pin(engine.n_vocab)
     workers = [Worker(drafter.name) for drafter in drafters]
     seats = [seat_for(d, w, n_vocab=engine.n_vocab, deadline=deadline) for d, w in zip(drafters, workers, strict=True)]
     for seat in seats:
         seat.open(pin, request.prompt)
     emissions: list[Emission] = []
+
+    def deliver(batch: Sequence[Emission]) -> None:
+        emissions.extend(batch)
+        if emit is not None:
+            emit(batch)
+
     controller = controller or Always(engine, most)
     try:
-        outcome = run_session(engine, request, seats, controller, emissions.extend, cancelled, clock or FakeClock())
+        outcome = run_session(engine, request, seats, controller, deliver, cancelled, clock or FakeClock())
     finally:
         for seat in seats:
             seat.close()
