@@ -19,12 +19,9 @@ T = TypeVar("T")
 
 
 def said(error: BaseException) -> str:
-    """The error's text in one line that can be shown anywhere; what cannot even be asked for its text has none."""
-    try:
-        text = str(error)
-    except BaseException as worse:
-        return f"(its text cannot be had: {type(worse).__name__})"
-    return one_line(text)
+    """The error's text in one line that can be shown anywhere."""
+    text = _text(error)
+    return "(its text cannot be had)" if text is None else one_line(text)
 
 
 def one_line(text: str) -> str:
@@ -49,13 +46,20 @@ def contained(error: BaseException) -> Exception:
     """`error`, if a coroutine can raise it like any other; else an EngineError that it caused.
 
     SystemExit and KeyboardInterrupt would end the event loop that they are raised in, CancelledError the task, without
-    an answer for anybody; StopIteration cannot be raised there at all.
+    an answer for anybody; StopIteration cannot be raised there at all, and one that cannot be shown spoils the answer.
     """
-    if isinstance(error, Exception) and not isinstance(error, _SPECIAL):
+    if isinstance(error, Exception) and not isinstance(error, _SPECIAL) and _text(error) is not None:
         return error
     safe = EngineError(f"a plugin or engine raised {where(error)}; the log has the details")
     safe.__cause__ = error
     return safe
+
+
+def _text(error: BaseException) -> str | None:
+    try:
+        return str(error)
+    except BaseException:
+        return None
 
 
 def guarded(call: Callable[[], T]) -> T:
