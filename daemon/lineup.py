@@ -122,8 +122,8 @@ class Lineup:
             for name, drafter in drafters.items():
                 if drafter is None:
                     continue
-                if member := self._members.get(name) or self._hired(name, drafter, registry):
-                    members[name] = member
+                if (hired := self._members.get(name) or self._hired(name, drafter, registry)) is not None:
+                    members[name] = hired
             self._members = members  # in the order of preference
 
     def seats(self, registry: Registry, prompt: Sequence[int], deadline: float) -> list[Seat | ThreadedSeat]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
+from typing import TypeGuard
 
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.types import EMPTY, Proposal
@@ -26,18 +27,17 @@ def checked(proposal: object, n_vocab: int, k: int | None = None) -> Proposal:
         raise ProtocolViolation(
             f"proposed {len(confidence)} confidences for {len(tokens)} tokens; give at most one for each"
         )
-    for sure in confidence:
-        if not is_probability(sure):
-            raise ProtocolViolation(f"proposed a confidence of {_named(sure)}; it is a probability, from 0 to 1")
-    ids = _ids(tokens, n_vocab)
+    ids, sure = _ids(tokens, n_vocab), _probabilities(confidence)
     if tokens and not ids:
         raise ProtocolViolation(f"proposed an id outside the vocabulary of {n_vocab} ids; end the proposal before it")
-    return Proposal(ids, tuple(map(float, confidence[: len(ids)]))) if ids else EMPTY
+    return Proposal(ids, sure[: len(ids)]) if ids else EMPTY
 
 
-def is_probability(value: object) -> bool:
+def is_probability(value: object) -> TypeGuard[float]:
     """Whether it is a real number from 0 to 1; True and False are none."""
-    return isinstance(value, Real) and not isinstance(value, bool) and bool(0 <= value <= 1)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return bool(value <= 1 and not value < 0)
 
 
 def _listed(value: object, what: str) -> tuple[object, ...]:
@@ -57,6 +57,15 @@ def _ids(tokens: tuple[object, ...], n_vocab: int) -> tuple[int, ...]:
         inside = inside and 0 <= token < n_vocab
         if inside:
             found.append(token)
+    return tuple(found)
+
+
+def _probabilities(values: tuple[object, ...]) -> tuple[float, ...]:
+    found: list[float] = []
+    for sure in values:
+        if not is_probability(sure):
+            raise ProtocolViolation(f"proposed a confidence of {_named(sure)}; it is a probability, from 0 to 1")
+        found.append(float(sure))
     return tuple(found)
 
 

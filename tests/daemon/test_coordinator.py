@@ -40,7 +40,10 @@ def replay(ids):
 def test_any_number_of_proposals_gives_the_same_ids(most):
     plain = answer(FakeEngine(), request())
     drafter = NoisyDrafter(truth(FakeEngine()), wrong=0.3, n_vocab=32)
-    assert answer(FakeEngine(), request(), [drafter], most=most).ids == plain.ids
+    drafted = answer(FakeEngine(), request(), [drafter], most=most)
+    assert drafted.ids == plain.ids
+    assert (drafted.outcome.timings.draft_n > 0) == (most > 0)
+    assert not drafted.outcome.report.dropped
 
 
 @settings(deadline=None)
@@ -57,6 +60,7 @@ def test_on_equals_off(seed, temperature, wrong, n, prompt):
     drafter = NoisyDrafter(truth(FakeEngine()), wrong=wrong, n_vocab=32, seed=seed)
     drafted = answer(FakeEngine(), asked, [drafter])
     assert drafted.ids == plain.ids
+    assert not drafted.outcome.report.dropped  # nothing that the drafter raised was taken for a plain step
     assert drafted.text == plain.text
     assert drafted.outcome.stop_type == plain.outcome.stop_type
 
