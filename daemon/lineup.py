@@ -130,7 +130,7 @@ class Lineup:
         """An open seat for each drafter that is ready, in the order of preference; `deadline` is in seconds."""
         with self._lock:
             members = dict(self._members)
-        why = self._pressed(self._footprints()) if any(member.loads for member in members.values()) else ""
+        why = self._pressure() if any(member.loads for member in members.values()) else ""
         seats: list[Seat | ThreadedSeat] = []
         for name, member in members.items():
             try:
@@ -200,7 +200,8 @@ class Lineup:
 
     def _load(self, name: str, member: _Member, registry: Registry) -> None:
         member.state, member.trouble = "loading", ""
-        member.worker.post(lambda: self._loading(name, member, registry))
+        if not member.worker.post(lambda: self._loading(name, member, registry)):
+            self._failed(name, member, WorldError("the system has no thread left for it"), "")
 
     def _loading(self, name: str, member: _Member, registry: Registry) -> None:
         """On the drafter's thread."""
@@ -262,6 +263,14 @@ class Lineup:
             log.warning("drafter %s: %s", name, stuck)
             if member.state == "unloaded":  # and not asked to load again meanwhile
                 member.state, member.trouble = "failed", f"{member.trouble}; {stuck}"
+
+    def _pressure(self) -> str:
+        """Why the loaded drafters must give their memory back; empty while they need not, or nobody can tell."""
+        try:
+            return self._pressed(self._footprints())
+        except BaseException as error:  # it asks the verifier, a plugin as well
+            log.warning("whether memory is short cannot be told: it raised %s", where(error))
+            return ""
 
     def _footprints(self) -> list[Footprint]:
         """Of the drafters that are loaded."""

@@ -191,7 +191,8 @@ class ThreadedSeat(BaseSeat):
                 error = raised
             self._answers.put(_Answer(what, time.perf_counter() - started, proposal, error))
 
-        self._worker.post(job)
+        if not self._worker.post(job):
+            self._drop("the system has no thread left for it")
 
     # On the worker's thread.
 

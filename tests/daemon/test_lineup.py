@@ -340,3 +340,32 @@ def test_refused_proposals_are_counted_over_all_requests_and_shown():
     assert line.describe()["scripted"] == {"state": "ready", "about": about}
     drafter.status = lambda: "all is\nwell\x1b[31m"
     assert line.describe()["scripted"]["about"] == f"all is well [31m; {about}"
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_where_nobody_can_tell_whether_memory_is_short_requests_are_answered_with_what_is_loaded(error):
+    def pressed(loaded: object) -> str:
+        raise error
+
+    registry, line = registry_of(Heavy()), lineup(pressed=pressed)
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert [seat.name for seat in line.seats(registry, [1], 0.2)] == ["heavy"]
+    assert states(line) == {"heavy": "ready"}
+
+
+def test_where_the_system_has_no_thread_left_a_drafter_has_failed_and_is_tried_again(monkeypatch):
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    clock = FakeClock()
+    registry, line = registry_of(Heavy()), lineup(clock=clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        line.use(registry, ["heavy"])
+        assert line.seats(registry, [1], 0.2) == []
+    assert line.describe()["heavy"]["about"] == "the system has no thread left for it; tried again in 5 s"
+    clock.advance(FIRST_RETRY)
+    line.seats(registry, [1], 0.2)
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "ready"}

@@ -10,7 +10,7 @@ from pilotfish.daemon import worker as module
 from pilotfish.daemon.worker import SameThread, Worker
 from tests.fakes.misbehaviour import RAISED
 
-SOON = 5.0
+SOON = 60.0  # seconds; far more than anything here takes
 
 
 @pytest.mark.parametrize("error", RAISED)
@@ -64,3 +64,19 @@ def test_nothing_that_was_posted_is_lost_however_short_the_rest(monkeypatch, pos
     assert worker.settle(SOON)
     assert done == list(range(posts))
     worker.end()
+
+
+def test_where_the_system_has_no_thread_left_a_job_is_refused_and_the_next_is_tried_again(monkeypatch):
+    done, worker = [], Worker("w")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        assert not worker.post(lambda: done.append(1))
+        assert not worker.alive
+    assert worker.post(lambda: done.append(2))
+    assert worker.settle(SOON)
+    assert done == [2]
+    worker.end()
+
+
+def no_thread(thread):
+    raise RuntimeError("can't start new thread")
