@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from numbers import Real
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.types import EMPTY, Proposal
@@ -35,6 +36,8 @@ def checked(proposal: object, n_vocab: int, k: int | None = None) -> Proposal:
 
 def is_probability(value: object) -> TypeGuard[float]:
     """Whether it is a real number from 0 to 1; True and False are none."""
+    if type(value) is float:  # what nearly all are; a proposal is checked in every round
+        return 0 <= value <= 1
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     return bool(value <= 1 and not value < 0)
@@ -49,24 +52,19 @@ def _listed(value: object, what: str) -> tuple[object, ...]:
 
 def _ids(tokens: tuple[object, ...], n_vocab: int) -> tuple[int, ...]:
     """The ids in front of the first one outside the vocabulary."""
-    found: list[int] = []
-    inside = True
-    for token in tokens:
-        if type(token) is not int:
-            raise ProtocolViolation(f"proposed a {type(token).__name__} as an id; make every id an int: int(token)")
-        inside = inside and 0 <= token < n_vocab
-        if inside:
-            found.append(token)
-    return tuple(found)
+    for kind in set(map(type, tokens)) - {int}:
+        raise ProtocolViolation(f"proposed a {kind.__name__} as an id; make every id an int: int(token)")
+    ids = cast("tuple[int, ...]", tokens)
+    if ids and min(ids) >= 0 and max(ids) < n_vocab:
+        return ids
+    return tuple(takewhile(lambda token: 0 <= token < n_vocab, ids))
 
 
 def _probabilities(values: tuple[object, ...]) -> tuple[float, ...]:
-    found: list[float] = []
     for sure in values:
         if not is_probability(sure):
             raise ProtocolViolation(f"proposed a confidence of {_named(sure)}; it is a probability, from 0 to 1")
-        found.append(float(sure))
-    return tuple(found)
+    return tuple(map(float, cast("tuple[float, ...]", values)))
 
 
 def _named(value: object) -> str:
