@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pilotfish.hooks.errors import EngineError, ProtocolViolation
 
-_SHOWN = 300  # characters
+_SHOWN = 1000  # characters
 
 T = TypeVar("T")
 

@@ -50,6 +50,8 @@ class Worker:
     def _run(self) -> None:
         while (item := self._calls.get()) is not None:
             future, call = item
+            if not future.set_running_or_notify_cancel():  # nobody waits for it any more
+                continue
             try:
                 result = call()
             except BaseException as error:

@@ -21,7 +21,7 @@ SOON = 60.0  # seconds; far more than anything here takes
 
 async def drain(job):
     found = []
-    while (batch := await job.next()) is not None:
+    while (batch := await asyncio.wait_for(job.next(), SOON)) is not None:
         found += batch
     return found
 
