@@ -272,7 +272,7 @@ class Coordinator:
             seat.rolled_back()
         try:
             self._target.rollback()
-        except Exception:
+        except BaseException:  # what made this an undoing is the error to raise
             log.exception("the target could not roll back; its session is closed")
 
     def _end(self, stop_type: str) -> None:

@@ -136,8 +136,8 @@ class Generator:
         controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
         self._controlling = controller
         report = SessionReport()
-        registry.notify_opened(session)
         try:
+            registry.notify_opened(session)
             outcome = run_session(self.engine, request, seats, controller, emit, cancelled)
             report = outcome.report
             self._settle(report, controller, bool(seats))

@@ -5,7 +5,8 @@ A drafter with something to load goes through
     loading ──> ready ──> unloaded          refused   it does not fit, or no bridge joins its vocabulary to the target's
        └──────> failed (tried again later)
 
-on a thread of its own. Requests never wait for any of it: they are answered with the drafters that are ready.
+on a thread of its own. Requests never wait for any of it: they are answered with the drafters that are ready. One that
+could not give back what it holds has failed, too.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from pilotfish.daemon.containment import one_line, said, where
+from pilotfish.daemon.proposals import Refusals
 from pilotfish.daemon.registry import Registry
 from pilotfish.daemon.seats import Seat
 from pilotfish.daemon.threaded_seats import ThreadedSeat
 from pilotfish.daemon.worker import SameThread, Worker
-from pilotfish.hooks.errors import AdmissionRefused, PilotfishError, WorldError
+from pilotfish.hooks.errors import AdmissionRefused, PilotfishError, ProtocolViolation, WorldError
 from pilotfish.hooks.protocols import Bridge, Drafter, Host, LoadableDrafter, Vocabulary
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
 
@@ -44,6 +47,7 @@ class _Member:
     retry_at: float = 0.0
     retry_after: float = FIRST_RETRY
     footprint: Footprint | None = None  # of what is loaded
+    refusals: Refusals = field(default_factory=Refusals)
     loads: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +57,20 @@ class _Member:
     def gone(self) -> bool:
         """Whether what was loaded ended by itself, as a process can."""
         return self.state == "ready" and not getattr(self.drafter, "alive", True)
+
+    def about(self) -> str:
+        """What is wrong with it, else what the drafter says of itself; and how many of its proposals were refused."""
+        return "; ".join(part for part in (self.trouble or _word(self.drafter), str(self.refusals)) if part)
+
+    def free(self) -> str:
+        """Have it give back what it holds; what it raised, if it did. On its thread."""
+        if not isinstance(self.drafter, LoadableDrafter):
+            return ""
+        try:
+            self.drafter.unload()
+        except BaseException as error:
+            return f"unload raised {where(error)}"
+        return ""
 
 
 class Refused(WorldError):
@@ -99,29 +117,28 @@ class Lineup:
         with self._lock:
             for name, member in list(self._members.items()):
                 if drafters.get(name) is not member.built:
-                    self._let_go(self._members.pop(name))
+                    self._let_go(name, self._members.pop(name))
             members = {}
             for name, drafter in drafters.items():
                 if drafter is None:
                     continue
-                members[name] = self._members.get(name) or self._hire(name, drafter, registry)
+                if (hired := self._members.get(name) or self._hired(name, drafter, registry)) is not None:
+                    members[name] = hired
             self._members = members  # in the order of preference
 
     def seats(self, registry: Registry, prompt: Sequence[int], deadline: float) -> list[Seat | ThreadedSeat]:
         """An open seat for each drafter that is ready, in the order of preference; `deadline` is in seconds."""
         with self._lock:
             members = dict(self._members)
-        why = self._pressed(self._footprints()) if any(member.loads for member in members.values()) else ""
+        why = self._pressure() if any(member.loads for member in members.values()) else ""
         seats: list[Seat | ThreadedSeat] = []
         for name, member in members.items():
-            if why and member.loads and member.state == "ready":
-                self._unload(name, member, why)
-            if member.gone:
-                self._postpone(member)
-                member.state, member.trouble = "failed", "its process ended"
-            if member.state in ("failed", "refused", "unloaded") and self._clock() >= member.retry_at and not why:
-                self._load(name, member, registry)
-            if member.state == "ready" and (seat := self._seat(member, registry, prompt, deadline)):
+            try:
+                seat = self._ready_seat(name, member, registry, prompt, deadline, why)
+            except BaseException as error:
+                log.warning("drafter %s gets no seat: it raised %s", name, where(error))
+                continue
+            if seat is not None:
                 seats.append(seat)
         return seats
 
@@ -129,16 +146,13 @@ class Lineup:
         """By drafter: its state, and why it is in it or what the drafter itself says."""
         with self._lock:
             members = dict(self._members)
-        return {
-            name: {"state": member.state, "about": member.trouble or _word(member.drafter)}
-            for name, member in members.items()
-        }
+        return {name: {"state": member.state, "about": member.about()} for name, member in members.items()}
 
     def close(self, timeout: float = 5.0) -> None:
         """Let every drafter give back what it holds, and wait for it a little."""
         with self._lock:
-            for member in self._members.values():
-                self._let_go(member)
+            for name, member in self._members.items():
+                self._let_go(name, member)
             self._members, leaving, self._leaving = {}, self._leaving, []
         for worker in leaving:
             worker.join(timeout)
@@ -149,6 +163,13 @@ class Lineup:
             members = list(self._members.values())
         return all(member.worker.settle(timeout) for member in members)
 
+    def _hired(self, name: str, drafter: Drafter, registry: Registry) -> _Member | None:
+        try:
+            return self._hire(name, drafter, registry)
+        except BaseException as error:
+            log.warning("drafter %s is not used: it raised %s", name, where(error))
+            return None
+
     def _hire(self, name: str, drafter: Drafter, registry: Registry) -> _Member:
         used = drafter
         if isinstance(drafter, LoadableDrafter) and getattr(drafter, "hosted", False):
@@ -158,15 +179,29 @@ class Lineup:
             self._load(name, member, registry)
         return member
 
-    def _let_go(self, member: _Member) -> None:
-        if isinstance(member.drafter, LoadableDrafter):
-            member.worker.post(member.drafter.unload)
+    def _ready_seat(
+        self, name: str, member: _Member, registry: Registry, prompt: Sequence[int], deadline: float, pressure: str
+    ) -> Seat | ThreadedSeat | None:
+        """A seat if the drafter is ready; else see to it for the next request. Raises what the drafter raises."""
+        if pressure and member.loads and member.state == "ready":
+            self._unload(name, member, pressure)
+        if member.gone:
+            self._postpone(member)
+            member.state, member.trouble = "failed", "its process ended"
+        if member.state in ("failed", "refused", "unloaded") and self._clock() >= member.retry_at and not pressure:
+            self._load(name, member, registry)
+        return self._seat(member, registry, prompt, deadline) if member.state == "ready" else None
+
+    def _let_go(self, name: str, member: _Member) -> None:
+        if member.loads:
+            member.worker.post(lambda: self._leave(name, member))
         member.worker.end()
         self._leaving = [worker for worker in self._leaving if worker.alive] + [member.worker]
 
     def _load(self, name: str, member: _Member, registry: Registry) -> None:
         member.state, member.trouble = "loading", ""
-        member.worker.post(lambda: self._loading(name, member, registry))
+        if not member.worker.post(lambda: self._loading(name, member, registry)):
+            self._failed(name, member, WorldError("the system has no thread left for it"), "")
 
     def _loading(self, name: str, member: _Member, registry: Registry) -> None:
         """On the drafter's thread."""
@@ -179,6 +214,8 @@ class Lineup:
             footprint = drafter.footprint(self._host, self._pin, self._options)
             if footprint is None:
                 drafter.load(self._host, self._pin, self._options)
+            elif not isinstance(footprint, Footprint):
+                raise ProtocolViolation(f"{name}: footprint returned a {type(footprint).__name__}, not a Footprint")
             else:
                 with self._loading_one:  # so that each is admitted beside all that is loaded
                     self._admit(name, footprint, self._footprints())
@@ -186,24 +223,27 @@ class Lineup:
                     drafter.load(self._host, self._pin, self._options)
             if self._bridge(drafter, registry) is None:  # also builds what the bridge keeps, while nobody waits
                 raise Refused(f"{name} has another vocabulary than {self._pin.name}, and no bridge joins the two")
-        except Exception as error:
-            drafter.unload()
+        except BaseException as error:
+            stuck = member.free()
             member.footprint = None
-            self._failed(name, member, error)
+            self._failed(name, member, error, stuck)
         else:
             member.retry_after = FIRST_RETRY
             member.state = "ready"
             log.info("drafter %s is ready", name)
 
-    def _failed(self, name: str, member: _Member, error: Exception) -> None:
+    def _failed(self, name: str, member: _Member, error: BaseException, stuck: str) -> None:
+        """`stuck` says why it could not give back what it had of the load, if so."""
         refused = isinstance(error, AdmissionRefused)  # until there is room
         if isinstance(error, Refused) or (isinstance(error, PilotfishError) and not isinstance(error, WorldError)):
             refused, member.retry_at = True, math.inf
         else:
             self._postpone(member)
-        what = str(error) if isinstance(error, PilotfishError) else f"{type(error).__name__}: {error}"
+        what = said(error) if isinstance(error, PilotfishError) else f"{type(error).__name__}: {said(error)}"
+        if stuck:
+            refused, what = False, f"{what}; {stuck}"
         wait = member.retry_at - self._clock()
-        member.trouble = what if refused else f"{what}; tried again in {wait:.0f} s"
+        member.trouble = what if refused or math.isinf(wait) else f"{what}; tried again in {wait:.0f} s"
         member.state = "refused" if refused else "failed"
         log.warning("drafter %s is %s: %s", name, member.state, member.trouble)
 
@@ -215,8 +255,22 @@ class Lineup:
         log.warning("drafter %s gives its memory back: %s", name, why)
         self._postpone(member)
         member.state, member.trouble, member.footprint = "unloaded", why, None
-        if isinstance(member.drafter, LoadableDrafter):
-            member.worker.post(member.drafter.unload)
+        member.worker.post(lambda: self._leave(name, member))
+
+    def _leave(self, name: str, member: _Member) -> None:
+        """Have a drafter give back what it holds, on its thread."""
+        if stuck := member.free():
+            log.warning("drafter %s: %s", name, stuck)
+            if member.state == "unloaded":  # and not asked to load again meanwhile
+                member.state, member.trouble = "failed", f"{member.trouble}; {stuck}"
+
+    def _pressure(self) -> str:
+        """Why the loaded drafters must give their memory back; empty while they need not, or nobody can tell."""
+        try:
+            return self._pressed(self._footprints())
+        except BaseException as error:  # it asks the verifier, a plugin as well
+            log.warning("whether memory is short cannot be told: it raised %s", where(error))
+            return ""
 
     def _footprints(self) -> list[Footprint]:
         """Of the drafters that are loaded."""
@@ -237,10 +291,12 @@ class Lineup:
             return None
         seat: Seat | ThreadedSeat
         if getattr(drafter, "inline", False):
-            seat = Seat(drafter, found[1], n_vocab=self._n_vocab)
+            seat = Seat(drafter, found[1], n_vocab=self._n_vocab, refusals=member.refusals)
         else:
             worker = SameThread() if getattr(drafter, "engine_thread", False) else member.worker
-            seat = ThreadedSeat(drafter, found[1], worker, n_vocab=self._n_vocab, deadline=deadline)
+            seat = ThreadedSeat(
+                drafter, found[1], worker, n_vocab=self._n_vocab, deadline=deadline, refusals=member.refusals
+            )
         seat.open(self._pin, prompt)
         if seat.dropped:
             seat.close()
@@ -249,5 +305,8 @@ class Lineup:
 
 
 def _word(drafter: Drafter) -> str:
-    status = getattr(drafter, "status", None)
-    return str(status()) if callable(status) else ""
+    try:
+        status = getattr(drafter, "status", None)
+        return one_line(str(status())) if callable(status) else ""
+    except BaseException as error:
+        return f"status raised {where(error)}"

@@ -1,7 +1,8 @@
 """A drafter's seat in one session: whatever the drafter does, the session only ever sees a clean proposal.
 
 Isolation. A drafter that raises, answers late, proposes junk or loses the history costs its proposal, never the
-answer. Three failures in a row empty its seat for this request, a wrong acknowledgement empties it at once.
+answer, whatever it raises, SystemExit included. Three failures in a row empty its seat for this request, a wrong
+acknowledgement empties it at once. Refused proposals are counted for `pilotfish status`.
 
 Catching up. Tokens committed while the drafter was not asked are kept and handed over in one commit before the
 next proposal, so that a drafter paused for any number of rounds resumes with exactly the committed history.
@@ -12,10 +13,11 @@ This module seats the drafters that are called directly; `threaded_seats` those 
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
+from pilotfish.daemon.containment import reason
+from pilotfish.daemon.proposals import Refusals, translated
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession
@@ -25,15 +27,19 @@ log = logging.getLogger("pilotfish.drafters")
 
 MAX_FAILURES = 3  # in a row
 
+T = TypeVar("T")
+
 
 class BaseSeat:
     """What both kinds of seat share: a name, and why the seat is empty (`dropped`), "" while it is not."""
 
     elsewhere = False  # the drafter computes on another machine
 
-    def __init__(self, drafter: Drafter, bridge: Bridge, *, n_vocab: int) -> None:
+    def __init__(self, drafter: Drafter, bridge: Bridge, *, n_vocab: int, refusals: Refusals | None = None) -> None:
+        """`n_vocab` is the target's; `refusals` counts beyond this session."""
         self.name = drafter.name
         self.dropped = ""
+        self.refusals = refusals or Refusals()
         self._drafter = drafter
         self._bridge = bridge
         self._n_vocab = n_vocab
@@ -44,6 +50,12 @@ class BaseSeat:
         """Whether the drafter computes on this machine while the target does."""
         return False
 
+    def _proposal(self, session: DraftSession, k: int) -> Proposal:
+        """What the drafter proposes, in target ids; about `k` of them. Raises what the drafter or the bridge raises."""
+        own = getattr(self._drafter, "vocabulary", None)
+        size = self._n_vocab if own is None else own.pin.n_vocab
+        return translated(session, self._bridge, self._drafter_ids(k), of=size, into=self._n_vocab).first(k)
+
     def _drafter_ids(self, k: int) -> int:
         """How many ids to ask the drafter for, so that the bridge makes `k` of them."""
         translate = getattr(self._bridge, "drafter_ids", None)
@@ -51,7 +63,9 @@ class BaseSeat:
 
     def _failed(self, what: str, error: BaseException, *, fatal: bool) -> None:
         self._failures += 1
-        why = f"{what} raised {where(error)}"
+        why = reason(what, error)
+        if what == "propose":
+            self.refusals.add(why)
         if fatal or self._failures >= MAX_FAILURES:
             self._drop(why)
         else:
@@ -67,8 +81,8 @@ class BaseSeat:
 class Seat(BaseSeat):
     """The seat of an inline drafter."""
 
-    def __init__(self, drafter: Drafter, bridge: Bridge, *, n_vocab: int) -> None:
-        super().__init__(drafter, bridge, n_vocab=n_vocab)
+    def __init__(self, drafter: Drafter, bridge: Bridge, *, n_vocab: int, refusals: Refusals | None = None) -> None:
+        super().__init__(drafter, bridge, n_vocab=n_vocab, refusals=refusals)
         self._session: DraftSession | None = None
         self._expected = RunningDigest()
         self._behind: list[int] = []  # committed, not yet handed to the drafter; target ids
@@ -88,10 +102,11 @@ class Seat(BaseSeat):
         session = self._session
         if session is None or self.dropped or not self._catch_up(session):
             return EMPTY
-        proposal = self._guard(
-            "propose", lambda: self._bridge.to_target(checked(session.propose(self._drafter_ids(k))))
-        )
-        return EMPTY if proposal is None else in_vocabulary(proposal.first(k), self._n_vocab)
+        proposal = self._guard("propose", lambda: self._proposal(session, k))
+        if proposal is None:
+            return EMPTY
+        self._failures = 0
+        return proposal
 
     def committed(self, tokens: Sequence[int], *, now: bool) -> None:
         """The target committed `tokens`. With `now` the drafter must acknowledge them before this returns."""
@@ -106,8 +121,7 @@ class Seat(BaseSeat):
         session = self._session
         if session is None or self.dropped:
             return
-        ack = self._guard("rollback", session.rollback)
-        self._compare(ack, self._expected.ack())
+        self._guard("rollback", lambda: compare(session.rollback(), self._expected.ack()), fatal=True)
 
     def close(self) -> None:
         """Let the drafter go. Never raises."""
@@ -119,58 +133,32 @@ class Seat(BaseSeat):
         self._guard("close", session.close)
 
     def _catch_up(self, session: DraftSession) -> bool:
+        """Hand over what was committed; whether the drafter is still to be asked."""
         if not self._behind:
             return True
         tokens, self._behind = self._behind, []
-
-        def commit() -> Ack:
-            ids = self._bridge.to_drafter(tokens)
-            if not ids:  # the bridge holds them back
-                return self._expected.ack()
-            self._expected.commit(ids)
-            return session.commit(ids)
-
-        ack = self._guard("commit", commit, fatal=True)
-        self._compare(ack, self._expected.ack())
+        self._guard("commit", lambda: commit(session, self._bridge, tokens, self._expected), fatal=True)
         return not self.dropped
 
-    def _compare(self, ack: Ack | None, expected: Ack) -> None:
-        if not self.dropped and ack != expected:
-            self._drop(wrong_ack(ack, expected))
-
-    def _guard(self, what: str, call: Callable[[], Any], *, fatal: bool = False) -> Any:
+    def _guard(self, what: str, call: Callable[[], T], *, fatal: bool = False) -> T | None:
         try:
-            result = call()
-        except Exception as error:
+            return call()
+        except BaseException as error:
             self._failed(what, error, fatal=fatal)
             return None
-        if what == "propose":
-            self._failures = 0
-        return result
 
 
-def wrong_ack(ack: object, expected: Ack) -> str:
-    """Why a drafter that acknowledged `ack` is dropped."""
-    return f"acknowledged {ack}, but the committed history is {expected}"
+def commit(session: DraftSession, bridge: Bridge, tokens: Sequence[int], expected: RunningDigest) -> None:
+    """Hand committed target ids to a drafter whose history is `expected`. Raises ProtocolViolation if it errs."""
+    ids = bridge.to_drafter(tokens) if tokens else ()
+    if len(ids) > 0:  # else the bridge holds them back
+        after = expected.commit(ids)
+        compare(session.commit(ids), after)
 
 
-def checked(proposal: object) -> Proposal:
-    """A drafter's answer, if it is a proposal. Raises ProtocolViolation."""
-    if not isinstance(proposal, Proposal):
-        raise ProtocolViolation(f"propose returned {type(proposal).__name__}, not a Proposal")
-    return proposal
-
-
-def in_vocabulary(proposal: Proposal, n_vocab: int) -> Proposal:
-    """The proposal up to its first id that is none of the target's."""
-    for i, token in enumerate(proposal.tokens):
-        if type(token) is not int or not 0 <= token < n_vocab:
-            return proposal.first(i)
-    return proposal
-
-
-def where(error: BaseException) -> str:
-    """What was raised, and where, for a log line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    at = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}: {error}{at}"
+def compare(ack: object, expected: Ack) -> None:
+    """Raise ProtocolViolation unless a drafter acknowledged the history that it ought to have."""
+    if type(ack) is not Ack:
+        raise ProtocolViolation(f"acknowledged with a {type(ack).__name__}, not an Ack")
+    if ack != expected:
+        raise ProtocolViolation(f"acknowledged {ack}, but the committed history is {expected}")

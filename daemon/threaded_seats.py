@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pilotfish.daemon.seats import BaseSeat, checked, in_vocabulary, wrong_ack
+from pilotfish.daemon.proposals import Refusals
+from pilotfish.daemon.seats import BaseSeat, commit
 from pilotfish.daemon.worker import SameThread, Worker
-from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession
 from pilotfish.hooks.types import EMPTY, Proposal, TargetPin
@@ -67,9 +67,10 @@ class ThreadedSeat(BaseSeat):
         *,
         n_vocab: int,
         deadline: float,
+        refusals: Refusals | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        super().__init__(drafter, bridge, n_vocab=n_vocab)
+        super().__init__(drafter, bridge, n_vocab=n_vocab, refusals=refusals)
         self.elsewhere = bool(getattr(drafter, "elsewhere", False))
         self.timings: list[Timing] = []  # new ones; whoever reads them takes them out
         self.prompt_tokens = 0
@@ -166,10 +167,7 @@ class ThreadedSeat(BaseSeat):
     def _take(self, answer: _Answer) -> None:
         asked = self._asked
         if answer.error is not None:
-            if isinstance(answer.error, ProtocolViolation) and answer.what != "propose":
-                self._drop(str(answer.error))
-            else:
-                self._failed(answer.what, answer.error, fatal=answer.what != "propose")
+            self._failed(answer.what, answer.error, fatal=answer.what != "propose")
         if answer.what == "open":
             self._opened = answer.error is None
             if self._opened:
@@ -179,21 +177,22 @@ class ThreadedSeat(BaseSeat):
             if answer.error is None and asked is not None:
                 self._failures = 0
                 self.timings.append(Timing(asked.k, answer.seconds))
-                self._ready = _after(in_vocabulary(answer.proposal.first(asked.k), self._n_vocab), asked.since)
+                self._ready = _after(answer.proposal, asked.since)
 
     def _post(self, what: str, call: Callable[[], Proposal]) -> None:
         def job() -> None:
             started = time.perf_counter()
+            proposal, error = EMPTY, None
             try:
-                proposal, error = call(), None
+                proposal = call()
             except _Failed as failed:
                 self._answers.put(_Answer(failed.what, 0.0, error=failed.cause))
-                proposal, error = EMPTY, None
-            except Exception as raised:
-                proposal, error = EMPTY, raised
+            except BaseException as raised:
+                error = raised
             self._answers.put(_Answer(what, time.perf_counter() - started, proposal, error))
 
-        self._worker.post(job)
+        if not self._worker.post(job):
+            self._drop("the system has no thread left for it")
 
     # On the worker's thread.
 
@@ -208,19 +207,10 @@ class ThreadedSeat(BaseSeat):
         if session is None:
             return EMPTY
         try:
-            self._commit(session, tokens)
-        except Exception as error:
+            commit(session, self._bridge, tokens, self._expected)
+        except BaseException as error:
             raise _Failed("commit", error) from error
-        return self._bridge.to_target(checked(session.propose(self._drafter_ids(k))))
-
-    def _commit(self, session: DraftSession, tokens: Sequence[int]) -> None:
-        ids = self._bridge.to_drafter(tokens) if tokens else ()
-        if not ids:
-            return
-        expected = self._expected.commit(ids)
-        ack = session.commit(ids)
-        if ack != expected:
-            raise ProtocolViolation(wrong_ack(ack, expected))
+        return self._proposal(session, k)
 
     def _close(self) -> None:
         session, self._session = self._session, None
@@ -231,7 +221,7 @@ class ThreadedSeat(BaseSeat):
 class _Failed(Exception):
     """A call inside a job that has a name of its own."""
 
-    def __init__(self, what: str, cause: Exception) -> None:
+    def __init__(self, what: str, cause: BaseException) -> None:
         super().__init__(what)
         self.what = what
         self.cause = cause

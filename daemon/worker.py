@@ -21,9 +21,10 @@ REST = 1.0  # seconds without a job after which the thread ends, until the next 
 class SameThread:
     """Runs every job at once, on the thread that posts it."""
 
-    def post(self, job: Callable[[], object]) -> None:
-        """Run `job` now."""
-        job()
+    def post(self, job: Callable[[], object]) -> bool:
+        """Run `job` now; True. What it raises is logged: a job reports on its own."""
+        _run(job, "a drafter on the engine's thread")
+        return True
 
 
 class Worker:
@@ -35,13 +36,22 @@ class Worker:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def post(self, job: Callable[[], object]) -> None:
-        """Run `job` when it is its turn. What it raises is logged: a job reports on its own."""
+    def post(self, job: Callable[[], object]) -> bool:
+        """Run `job` when it is its turn; False when the system has no thread for it.
+
+        What it raises is logged: a job reports on its own.
+        """
         with self._lock:
-            self._jobs.put(job)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"drafter-{self._name}", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=f"drafter-{self._name}", daemon=True)
+                try:
+                    thread.start()  # it finds the job, because going to rest takes the lock
+                except RuntimeError as error:
+                    log.error("drafter %s: %s", self._name, error)
+                    return False
+                self._thread = thread
+            self._jobs.put(job)
+            return True
 
     def settle(self, timeout: float) -> bool:
         """Wait until everything posted so far was run; False when that takes longer than `timeout` seconds."""
@@ -71,10 +81,7 @@ class Worker:
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
-            try:
-                job()
-            except Exception:
-                log.exception("drafter %s: a call failed", self._name)
+            _run(job, f"drafter {self._name}")
 
     def _next(self) -> Callable[[], object] | None:
         """The next job; None when the thread is to end."""
@@ -87,3 +94,11 @@ class Worker:
                 self._thread = None
                 return None
         return self._jobs.get()
+
+
+def _run(job: Callable[[], object], whose: str) -> None:
+    """Run a job, whatever it raises: those behind it wait for the same thread."""
+    try:
+        job()
+    except BaseException:
+        log.exception("%s: a call failed", whose)

@@ -44,7 +44,10 @@ class DraftSession(Protocol):
     """One drafter's view of one request."""
 
     def propose(self, k: int) -> Proposal:
-        """At most `k` token ids that may come next. Empty means "not now". Must not change the history."""
+        """At most `k` token ids that may come next. Empty means "not now". Must not change the history.
+
+        What `pilotfish.hooks.proposals.checked` refuses is not used, and counted in `pilotfish status`.
+        """
         ...
 
     def commit(self, tokens: Sequence[int]) -> Ack:

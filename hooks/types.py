@@ -24,7 +24,8 @@ class Proposal:
     """Token ids a drafter expects next, in order, in the drafter's own vocabulary.
 
     An empty proposal means "not now". `confidence[i]` is the drafter's own estimate in [0, 1] that token i is
-    right, given that all before it are; it may be empty (unknown) or shorter than `tokens`.
+    right, given that all before it are; it may be empty (unknown) or shorter than `tokens`. Ids are plain ints: a
+    numpy integer is none. `pilotfish.hooks.proposals.checked` is what decides.
     """
 
     tokens: tuple[int, ...] = ()

@@ -4,6 +4,10 @@ The thread loads the model, then answers jobs one after the other, first come fi
 while it waited is dropped; one that is running learns of it between two forwards. What it emits goes into the job's
 backlog, which the event loop empties; when the backlog is full the engine waits for the reader, and gives a reader
 up that takes nothing for a while, so that one stalled client neither fills the memory nor keeps the slot.
+
+Every job is finished, whatever the engine or a plugin raises: with an error that the event loop can raise like any
+other. Should the thread itself end without being told to, all jobs end with an error, and whoever watches `lost` ends
+the process, because nothing would be answered any more.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from pilotfish.daemon.containment import contained, where
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import TargetEngine
@@ -57,7 +62,7 @@ class Job:
         self._arrived = asyncio.Event()
         self._room = threading.Condition()
         self._backlog: list[Emission] = []
-        self._result: Outcome | BaseException | None = None
+        self._result: Outcome | Exception | None = None
         self._cancelled = False
 
     async def next(self) -> list[Emission] | None:
@@ -71,7 +76,7 @@ class Job:
 
     def outcome(self) -> Outcome:
         """How it ended, once `next` has returned None. Raises what the generation raised."""
-        if isinstance(self._result, BaseException):
+        if isinstance(self._result, Exception):
             raise self._result
         if self._result is None:
             raise RuntimeError("the job is not finished")
@@ -102,7 +107,7 @@ class Job:
     def finish(self, result: Outcome | BaseException) -> None:
         """The last word; nothing may be emitted afterwards."""
         with self._room:
-            self._result = result
+            self._result = contained(result) if isinstance(result, BaseException) else result
         self._wake()
 
     def _take(self) -> list[Emission]:
@@ -126,6 +131,8 @@ class EngineThread:
         self.generator: Generates | None = None
         self.waiting = 0  # jobs handed in and not begun
         self.running: Job | None = None
+        self.failure = ""  # why nothing is answered any more, although nobody told the thread to end
+        self._lost = asyncio.Event()  # set once there is a failure
         self._load = load
         self._finished = finished
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -141,15 +148,21 @@ class EngineThread:
         self._thread.start()
         return self._loaded
 
+    async def lost(self) -> str:
+        """Wait until the thread has ended without being told to; `failure`."""
+        await self._lost.wait()
+        return self.failure
+
     def submit(self, request: GenerationRequest) -> Job:
         """Queue a request."""
         job = Job(request)
-        if self._stopping:
-            job.finish(_stopping_error())
-            return job
         with self._lock:
-            self.waiting += 1
-        self._jobs.put(job)
+            accepted = not self._stopping and not self.failure
+            if accepted:
+                self.waiting += 1
+                self._jobs.put(job)
+        if not accepted:
+            job.finish(EngineError(self.failure) if self.failure else _stopping_error())
         return job
 
     def cancel(self) -> None:
@@ -166,38 +179,64 @@ class EngineThread:
         if self._thread.is_alive():
             return False
         if self.generator is not None:
-            self.generator.close()
+            try:
+                self.generator.close()
+            except BaseException:
+                log.exception("the engine could not be freed")
         return True
 
     def _run(self) -> None:
         try:
             self.generator = self._load()
         except BaseException as error:
-            self._tell(error)
+            safe = contained(error)
+            if safe is not error:
+                log.error("loading failed", exc_info=error)
+            self._tell(safe)
             return
         self._tell(None)
-        while (job := self._jobs.get()) is not None:
-            with self._lock:
-                self.waiting -= 1
-            self.running = job
-            if self._stopping or job.cancelled():
-                job.finish(_stopping_error())
-            else:
+        try:
+            while (job := self._jobs.get()) is not None:
+                self.running = job
+                with self._lock:
+                    self.waiting -= 1
                 job.finish(self._answer(self.generator, job))
-            self.running = None
+                self.running = None
+        except BaseException as error:  # nothing that a job does comes here
+            log.critical("the engine's thread ends", exc_info=error)
+            self._fail(error)
 
     def _answer(self, generator: Generates, job: Job) -> Outcome | BaseException:
+        if self._stopping or job.cancelled():
+            return _stopping_error()
         try:
             outcome = generator.generate(job.request, job.emit, job.cancelled)
             self._on_loop(lambda: self._finished(outcome, len(job.request.prompt)))
             return outcome
         except PilotfishError as error:
             return error
-        except Exception as error:
+        except BaseException as error:
             log.exception("a request failed; the runner goes on")
             return error
 
-    def _tell(self, error: BaseException | None) -> None:
+    def _fail(self, error: BaseException) -> None:
+        """End every job with an error: the one that runs, those that wait, and those still to come."""
+        with self._lock:
+            self.failure = f"the engine's thread has ended ({where(error)}); the model has to be loaded again"
+            left = [self.running, *iter(self._next_waiting, None)]
+            self.running, self.waiting = None, 0
+        for job in left:
+            if job is not None:
+                job.finish(EngineError(self.failure))
+        self._on_loop(self._lost.set)
+
+    def _next_waiting(self) -> Job | None:
+        try:
+            return self._jobs.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _tell(self, error: Exception | None) -> None:
         def tell() -> None:
             if self._loaded.cancelled():
                 return

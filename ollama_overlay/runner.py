@@ -4,7 +4,8 @@ It listens at once and answers 503 while the model loads. It ends with 0 on SIGT
 started it is gone, and with 1, after a
 line that says why, when the launch is not for it, the port is taken or the model cannot be loaded. Where the shim
 named a stock llama-server it becomes that one instead of ending with 1, and starts one beside itself for requests
-that it does not serve.
+that it does not serve. It also ends with 1, and is not replaced, when its engine's thread ends: Ollama loads the model
+again.
 """
 
 from __future__ import annotations
@@ -41,10 +42,14 @@ STOP_SECONDS = 3.0  # what a forward pass in progress gets to end
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How serving ended: why it failed before the model was ready, if it did, and whether the engine's thread ended."""
+    """How serving ended: why it failed before the model was ready, if it did, and whether the engine's thread ended.
+
+    `lost` says why no request could be answered any more, if that was the reason.
+    """
 
     failure: str = ""
     stopped: bool = True
+    lost: str = ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if stock_server():
             become_stock(ending.failure, arguments)
         log.error("%s", ending.failure)
-    code = 1 if ending.failure else 0
+    code = 1 if ending.failure or ending.lost else 0
     if not ending.stopped:
         # The engine's thread is inside the library and would crash in it while the interpreter goes away.
         logging.shutdown()
@@ -87,19 +92,19 @@ async def serve(launch: Launch, arguments: Sequence[str]) -> Ending:
     port = runner.addresses[0][1]
     log.info("listening on http://%s:%d", launch.host, port)
     try:
-        failure = await _until_stopped(server, stop, launch, port, begun_with, settings.engine.certify_idle_s)
+        ending = await _until_stopped(server, stop, launch, port, begun_with, settings.engine.certify_idle_s)
     finally:
         server.cancel()
         await runner.cleanup()
         if sidecar is not None:
             await sidecar.close()
-    return Ending(failure, server.join(STOP_SECONDS))
+    return replace(ending, stopped=server.join(STOP_SECONDS))
 
 
 async def _until_stopped(
     server: Server, stop: asyncio.Event, launch: Launch, port: int, begun_with: Plan, certify_after: float
-) -> str:
-    """Why loading failed, or nothing after the signal to stop."""
+) -> Ending:
+    """Serve until the signal to stop, until loading failed, or until the engine's thread is lost."""
     loaded = server.start()
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -107,15 +112,19 @@ async def _until_stopped(
         stopping.cancel()
         if not isinstance(error, PilotfishError):
             log.error("loading failed", exc_info=error)
-        return f"cannot load {launch.model}: {error}"
+        return Ending(f"cannot load {launch.model}: {error}")
+    lost = asyncio.create_task(server.lost())
     if loaded.done():
         log.info("model loaded: %s", launch.name)
         idle = idle_certifier(server.certification, lambda: server.busy, certify_after)
         async with linked(server.generator, launch, port, begun_with), certifying(idle):
-            await stopping
+            await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
+    if lost.done():
+        log.error("%s; the process ends", lost.result())
+        return Ending(lost=lost.result())
     await stopping
     log.info("stopping")
-    return ""
+    return Ending()
 
 
 def _load(launch: Launch, settings: config.Config) -> tuple[Generates, ModelCard]:

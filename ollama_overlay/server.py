@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from aiohttp import web
 
-from pilotfish.hooks.errors import PilotfishError, RequestError, UnsupportedRequest
+from pilotfish.daemon.containment import guarded
+from pilotfish.hooks.errors import EngineError, PilotfishError, RequestError, UnsupportedRequest
 from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.ollama_overlay import openai, wire
 from pilotfish.ollama_overlay.about import ModelCard, models_json, props_json, slots_json
@@ -73,6 +75,10 @@ class Server:
         """What answers, once the model is loaded."""
         return self._engine.generator
 
+    async def lost(self) -> str:
+        """Wait until no request can be answered any more, although nobody told this server to end; why."""
+        return await self._engine.lost()
+
     def cancel(self) -> None:
         """End the running answer and refuse those that wait, so that every open connection ends soon."""
         self._engine.cancel()
@@ -89,6 +95,8 @@ class Server:
     async def _ready(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         if self._engine.generator is None:
             return json_response(_LOADING, 503)
+        if self._engine.failure:
+            raise EngineError(self._engine.failure)
         return await handler(request)
 
     @web.middleware
@@ -259,7 +267,8 @@ async def _nowhere(request: web.Request) -> web.Response:
 
 async def _off_loop(raw: bytes, work: Callable[[bytes], _T]) -> _T:
     """`work(raw)`, on a thread when it may take long enough for others to notice."""
-    return work(raw) if len(raw) < LONG_TEXT else await asyncio.to_thread(work, raw)
+    safely = partial(guarded, lambda: work(raw))  # it asks the tokenizer, which is a plugin's
+    return safely() if len(raw) < LONG_TEXT else await asyncio.to_thread(safely)
 
 
 def _piece(piece: bytes) -> str | list[int]:

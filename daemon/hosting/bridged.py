@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pilotfish.hooks.errors import ProtocolViolation
+from pilotfish.daemon.proposals import translated
+from pilotfish.daemon.seats import commit, compare
 from pilotfish.hooks.history import History, RunningDigest
 from pilotfish.hooks.protocols import Bridge, DraftSession
 from pilotfish.hooks.types import EMPTY, Ack, Proposal
+from pilotfish.hooks.vocabulary import BYTES
 
 BYTES_PER_ID = 4  # of ordinary text: how many ids a proposal of so many bytes is asked for
 
@@ -15,8 +17,12 @@ BYTES_PER_ID = 4  # of ordinary text: how many ids a proposal of so many bytes i
 class BridgedSession:
     """A DraftSession over bytes. The drafter's own session begins once the bridge has ids to begin it with."""
 
-    def __init__(self, bridge: Bridge, start: Callable[[Sequence[int]], DraftSession], prompt: Sequence[int]) -> None:
+    def __init__(
+        self, bridge: Bridge, start: Callable[[Sequence[int]], DraftSession], prompt: Sequence[int], n_vocab: int
+    ) -> None:
+        """`n_vocab` is the drafter's."""
         self._bridge = bridge
+        self._n_vocab = n_vocab
         self._start = start
         self._history = History(prompt)
         self._session: DraftSession | None = None
@@ -26,7 +32,8 @@ class BridgedSession:
     def propose(self, k: int) -> Proposal:
         if self._session is None or k <= 0:
             return EMPTY
-        return self._bridge.to_target(self._session.propose(1 + k // BYTES_PER_ID)).first(k)
+        asked = 1 + k // BYTES_PER_ID
+        return translated(self._session, self._bridge, asked, of=self._n_vocab, into=BYTES).first(k)
 
     def commit(self, tokens: Sequence[int]) -> Ack:
         ack = self._history.commit(tokens)
@@ -35,7 +42,7 @@ class BridgedSession:
 
     def rollback(self) -> Ack:
         if self._session is not None:
-            self._compare(self._session.rollback())
+            compare(self._session.rollback(), self._expected.ack())
         return self._history.ack()
 
     def close(self) -> None:
@@ -43,16 +50,8 @@ class BridgedSession:
             self._session.close()
 
     def _feed(self, data: Sequence[int]) -> None:
-        ids = self._bridge.to_drafter(data)
-        if not ids:  # held back until more text decides what they are
-            return
-        if self._session is None:
+        if self._session is not None:
+            commit(self._session, self._bridge, data, self._expected)
+        elif ids := self._bridge.to_drafter(data):  # else held back until more text decides what they are
             self._session = self._start(ids)
             self._expected = RunningDigest(ids)
-        else:
-            self._expected.commit(ids)
-            self._compare(self._session.commit(ids))
-
-    def _compare(self, ack: Ack) -> None:
-        if ack != self._expected.ack():
-            raise ProtocolViolation(f"the drafter acknowledged {ack}, but its history is {self._expected.ack()}")

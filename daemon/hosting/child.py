@@ -38,6 +38,7 @@ START_WITHIN = 60.0  # seconds until the child listens; it loads the drafter aft
 STOP_WITHIN = 5.0  # seconds between SIGTERM and SIGKILL
 _MOMENT = 0.5  # seconds
 _LAST_LINES = 8
+_LONGEST_LINE = 1 << 16  # bytes; what a plugin prints there without an end is taken in pieces
 _REMOTE = "remote"
 
 
@@ -100,10 +101,12 @@ class HostedDrafter:
         with self._lock:
             child, remote = self._child, self._remote
             self._child = self._remote = None
-        if remote is not None:
-            remote.unload()
-        if child is not None:
-            child.stop()
+        try:
+            if remote is not None:
+                remote.unload()
+        finally:
+            if child is not None:
+                child.stop()
 
     def status(self) -> str:
         """One line for a person."""
@@ -199,15 +202,19 @@ class Child:
     def _read(self) -> None:
         """Its output, until the end: the line that says it listens, and what it complains about."""
         assert self._process.stdout is not None  # a pipe
-        with self._process.stdout as output:
-            for line in output:
-                text = line.decode("utf-8", "replace").strip()
-                if _says_it_listens(text):
-                    self._ready.put(True)
-                elif text:
-                    self._lines.append(text[-500:])
-                    log.debug("process %d: %s", self.pid, text)
-        self._ready.put(False)
+        try:
+            with self._process.stdout as output:
+                for line in iter(lambda: output.readline(_LONGEST_LINE), b""):
+                    self._hear(line.decode("utf-8", "replace").strip())
+        finally:
+            self._ready.put(False)
+
+    def _hear(self, text: str) -> None:
+        if _says_it_listens(text):
+            self._ready.put(True)
+        elif text:
+            self._lines.append(text[-500:])
+            log.debug("process %d: %s", self.pid, text)
 
 
 def remote_drafter(url: str) -> LoadableDrafter:
@@ -225,7 +232,7 @@ def remote_drafter(url: str) -> LoadableDrafter:
 def _says_it_listens(line: str) -> bool:
     if not line.startswith("{"):
         return False
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         return "url" in json.loads(line)
     return False
 

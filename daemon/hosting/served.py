@@ -18,10 +18,13 @@ from pilotfish.daemon.hosting.wire import (
     Rollback,
     Step,
     Wanted,
+    below,
 )
 from pilotfish.daemon.registry import Registry
-from pilotfish.hooks.errors import ModelNotFound, ProtocolViolation, UsageError
-from pilotfish.hooks.history import History
+from pilotfish.daemon.seats import compare
+from pilotfish.hooks.errors import ModelNotFound, UsageError
+from pilotfish.hooks.history import RunningDigest
+from pilotfish.hooks.proposals import checked
 from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession, Host, LoadableDrafter, Vocabulary
 from pilotfish.hooks.types import EMPTY, Ack, Footprint, Proposal
 from pilotfish.hooks.vocabulary import ByteVocabulary
@@ -41,10 +44,11 @@ class Occupied(UsageError):
 
 @dataclass(slots=True)
 class _Open:
-    """A session and what it acknowledged last, which a proposal does not change."""
+    """A session, the history it was given, and how many ids (or bytes) its proposals may choose from."""
 
     session: DraftSession
-    ack: Ack
+    history: RunningDigest
+    below: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +98,12 @@ class Served:
         speaks = self.load(opening.wanted)
         if speaks != opening.speaks:
             raise UsageError(f"{self.name} now speaks {speaks}, not {opening.speaks}; load it again")
-        session = self._start(opening)
-        try:
-            ack = session.rollback()  # nothing was proposed yet: this asks what its history is
-            if ack != History(opening.prompt).ack():
-                raise ProtocolViolation(f"{self.name} acknowledged {ack} for a prompt of {len(opening.prompt)} ids")
-        except BaseException:
-            session.close()
-            raise
+        history = RunningDigest(opening.prompt)
         name = secrets.token_urlsafe(12)
-        self._sessions[name] = _Open(session, ack)
-        return name, ack
+        session = self._start(opening)
+        self._sessions[name] = _Open(session, history, below(opening.wanted.target, speaks))
+        # Nothing was proposed yet: a rollback asks what its history is.
+        return name, self.turn(name, [Rollback()]).ack
 
     def turn(self, name: str, steps: Sequence[Step]) -> Turn:
         """Take a session through `steps`, in order. One that raises is closed."""
@@ -125,16 +124,19 @@ class Served:
         if (opened := self._sessions.pop(name, None)) is not None:
             try:
                 opened.session.close()
-            except Exception:
+            except BaseException:
                 log.warning("%s: closing a session failed", self.name, exc_info=True)
 
     def unload(self) -> None:
-        """Close every session and give back what was loaded."""
+        """Close every session and give back what was loaded. Never raises."""
         for name in list(self._sessions):
             self.close(name)
-        if self._loadable is not None and self._loaded is not None:
-            self._loadable.unload()
-            self._loaded = None
+        loaded, self._loaded = self._loaded, None
+        if self._loadable is not None and loaded is not None:
+            try:
+                self._loadable.unload()
+            except BaseException:
+                log.warning("%s: unloading failed", self.name, exc_info=True)
 
     def _is_ready_for(self, wanted: Wanted) -> bool:
         loaded = self._loaded
@@ -160,7 +162,8 @@ class Served:
         own, target = self._own(opening.wanted), opening.wanted.target
         if own is None:
             return self._drafter.open(target, opening.prompt)
-        return BridgedSession(self._bridge(own), lambda ids: self._drafter.open(target, ids), opening.prompt)
+        bridge, n_vocab = self._bridge(own), own.pin.n_vocab
+        return BridgedSession(bridge, lambda ids: self._drafter.open(target, ids), opening.prompt, n_vocab)
 
     def _bridge(self, own: Vocabulary) -> Bridge:
         found = self._registry.bridge(own, ByteVocabulary())
@@ -173,28 +176,22 @@ class Served:
 
 
 def _run(opened: _Open, steps: Sequence[Step]) -> Turn:
-    session = opened.session
+    session, history = opened.session, opened.history
     proposal: Proposal | None = None
     closed = False
     for step in steps:
         match step:
             case Commit(tokens):
-                opened.ack = session.commit(tokens)
+                compare(session.commit(tokens), history.commit(tokens))
             case Rollback():
-                opened.ack = session.rollback()
+                compare(session.rollback(), history.ack())
             case Propose(k):
-                proposal = _checked(session.propose(k), k) if k else EMPTY
+                proposal = checked(session.propose(k), opened.below, k) if k else EMPTY
             case Close():
                 closed = True
-    return Turn(opened.ack, proposal, closed)
+    return Turn(history.ack(), proposal, closed)
 
 
 def _limit(sessions: object) -> int:
     """How many sessions a drafter can have at a time, by its attribute `sessions`; one where it does not say."""
     return sessions if type(sessions) is int and sessions > 0 else 1
-
-
-def _checked(proposal: object, k: int) -> Proposal:
-    if not isinstance(proposal, Proposal):
-        raise ProtocolViolation(f"propose returned {type(proposal).__name__}, not a Proposal")
-    return proposal.first(k)

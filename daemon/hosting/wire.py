@@ -72,7 +72,7 @@ def parse_opening(body: Mapping[str, Any]) -> Opening:
     if speaks not in (IDS, BYTES):
         raise RequestError(f"speaks: expected {IDS!r} or {BYTES!r}, got {speaks!r}")
     wanted = parse_wanted(body)
-    return Opening(wanted, speaks, _ids(body.get("prompt"), "prompt", _below(wanted.target, speaks)))
+    return Opening(wanted, speaks, _ids(body.get("prompt"), "prompt", below(wanted.target, speaks)))
 
 
 def parse_steps(body: Mapping[str, Any]) -> tuple[Step, ...]:
@@ -138,7 +138,8 @@ def _tokenizer(table: Mapping[str, Any]) -> TokenizerPin:
     )
 
 
-def _below(target: TargetPin, speaks: str) -> int:
+def below(target: TargetPin, speaks: str) -> int:
+    """How many ids, or bytes, there are to speak in."""
     return 256 if speaks == BYTES else target.tokenizer.n_vocab or _MAX_ID + 1
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from pilotfish.daemon.containment import contained
+
 log = logging.getLogger("pilotfish.hosting")
 
 GRACE = 5.0  # seconds that the work under way may take to end
@@ -26,7 +28,10 @@ class Worker:
         self._thread.start()
 
     async def do(self, call: Callable[[], T]) -> T:
-        """What `call` returns or raises. It runs to its end also when the caller no longer waits."""
+        """What `call` returns or raises, the latter as an Exception in any case (see `containment.contained`).
+
+        It runs to its end also when the caller no longer waits.
+        """
         future: Future[T] = Future()
         self._calls.put((future, call))
         return await asyncio.shield(asyncio.wrap_future(future))
@@ -37,14 +42,19 @@ class Worker:
             await asyncio.wait_for(self.do(last), GRACE)
         except TimeoutError:
             log.warning("the drafter is still busy after %.0f s; it is left behind", GRACE)
-        self._calls.put(None)
+        except Exception:
+            log.exception("the drafter failed at its end")
+        finally:
+            self._calls.put(None)
 
     def _run(self) -> None:
         while (item := self._calls.get()) is not None:
             future, call = item
+            if not future.set_running_or_notify_cancel():  # nobody waits for it any more
+                continue
             try:
                 result = call()
             except BaseException as error:
-                future.set_exception(error)
+                future.set_exception(contained(error))
             else:
                 future.set_result(result)

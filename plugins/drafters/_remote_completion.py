@@ -12,6 +12,7 @@ from typing import Any
 
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import History
+from pilotfish.hooks.proposals import checked
 from pilotfish.hooks.protocols import DraftSession, Vocabulary
 from pilotfish.hooks.types import EMPTY, Ack, EngineOptions, Proposal, TargetPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
@@ -126,7 +127,7 @@ class IdSession:
         if k <= 0:
             return EMPTY
         proposal = self._asking(lambda: self._checked(self._link.complete_ids(self._history.tokens, k)))
-        return proposal or EMPTY if proposal is None else proposal.first(k)
+        return EMPTY if proposal is None else proposal.first(k)
 
     def commit(self, tokens: Sequence[int]) -> Ack:
         return self._history.commit(tokens)
@@ -138,10 +139,7 @@ class IdSession:
         pass
 
     def _checked(self, tokens: object) -> Proposal:
-        if not isinstance(tokens, list) or not all(
-            type(token) is int and 0 <= token < self._n_vocab for token in tokens
-        ):
-            raise ProtocolViolation(
-                f"{self._link.url}: answered with no ids below {self._n_vocab}; restart it, or ours"
-            )
-        return Proposal(tuple(tokens))
+        try:
+            return checked(Proposal(tokens), self._n_vocab)  # type: ignore[arg-type]  # which is what is checked
+        except ProtocolViolation as error:
+            raise ProtocolViolation(f"{self._link.url}: {error}") from error

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pilotfish.hooks.errors import PilotfishError, ProtocolViolation, WorldError
 from pilotfish.hooks.history import RunningDigest
+from pilotfish.hooks.proposals import checked
 from pilotfish.hooks.protocols import Vocabulary
 from pilotfish.hooks.types import EMPTY, Ack, EngineOptions, Proposal, TargetPin
 from pilotfish.hooks.vocabulary import BYTES, ByteVocabulary
@@ -174,14 +175,11 @@ class NativeSession:
         return answer
 
     def _proposal(self, answer: Mapping[str, Any], k: int) -> Proposal:
-        tokens, confidence = answer.get("tokens", ()), answer.get("confidence", ())
-        if not _all(tokens, lambda token: type(token) is int and 0 <= token < self._n_vocab, k):
-            raise ProtocolViolation(
-                f"{self._link.url}: proposed {_shown(tokens)}, not at most {k} ids of {self._n_vocab}"
-            )
-        if not _all(confidence, lambda sure: type(sure) in (int, float) and 0 <= sure <= 1, len(tokens)):
-            raise ProtocolViolation(f"{self._link.url}: its confidences {_shown(confidence)} are no probabilities")
-        return Proposal(tuple(tokens), tuple(map(float, confidence)))
+        proposal = Proposal(answer.get("tokens", ()), answer.get("confidence", ()))
+        try:
+            return checked(proposal, self._n_vocab, k)
+        except ProtocolViolation as error:
+            raise ProtocolViolation(f"{self._link.url}: {error}") from error
 
     def _attempt(self, call: Callable[[], T]) -> T:
         self._check()
@@ -218,12 +216,3 @@ def described_target(target: TargetPin, *, paths: bool) -> dict[str, Any]:
 
 
 _TOKENIZER = ("fingerprint", "model", "n_vocab", "bos", "eos", "add_bos", "add_eos")
-
-
-def _all(values: object, sound: Callable[[Any], bool], most: int) -> bool:
-    return isinstance(values, list | tuple) and len(values) <= most and all(map(sound, values))
-
-
-def _shown(values: object) -> str:
-    text = repr(values)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -215,9 +215,11 @@ def test_what_the_launch_sets_is_kept() -> None:
     lab = Lab(lambda setting, clock: FakeProbe(setting=setting.name, clock=clock))
     lane = lab.certify(cache_type_k="q8_0", cache_type_v="q8_0").lane
     assert (lane.cache_type_k, lane.cache_type_v) == ("q8_0", "q8_0")
+    assert lab.loaded
     assert all("K q8_0, V q8_0" in name for name in lab.loaded)
     lab = Lab(lambda setting, clock: FakeProbe(setting=setting.name, clock=clock))
     lab.certify(flash_attention=False)
+    assert lab.loaded
     assert all(name.startswith("no flash") for name in lab.loaded)
 
 

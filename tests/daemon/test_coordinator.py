@@ -13,6 +13,7 @@ from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolati
 from pilotfish.hooks.types import SamplingParams
 from tests.fakes.drafters import NoisyDrafter, ScriptedDrafter
 from tests.fakes.engine import EOS, FakeEngine
+from tests.fakes.misbehaviour import JUNK, RAISED
 from tests.fakes.session import PATIENCE, Always, answer
 
 GREEDY = SamplingParams(temperature=0)
@@ -39,7 +40,10 @@ def replay(ids):
 def test_any_number_of_proposals_gives_the_same_ids(most):
     plain = answer(FakeEngine(), request())
     drafter = NoisyDrafter(truth(FakeEngine()), wrong=0.3, n_vocab=32)
-    assert answer(FakeEngine(), request(), [drafter], most=most).ids == plain.ids
+    drafted = answer(FakeEngine(), request(), [drafter], most=most)
+    assert drafted.ids == plain.ids
+    assert (drafted.outcome.timings.draft_n > 0) == (most > 0)
+    assert not drafted.outcome.report.dropped
 
 
 @settings(deadline=None)
@@ -56,6 +60,7 @@ def test_on_equals_off(seed, temperature, wrong, n, prompt):
     drafter = NoisyDrafter(truth(FakeEngine()), wrong=wrong, n_vocab=32, seed=seed)
     drafted = answer(FakeEngine(), asked, [drafter])
     assert drafted.ids == plain.ids
+    assert not drafted.outcome.report.dropped  # nothing that the drafter raised was taken for a plain step
     assert drafted.text == plain.text
     assert drafted.outcome.stop_type == plain.outcome.stop_type
 
@@ -195,8 +200,9 @@ def test_ids_outside_the_vocabulary_are_cut_off_before_the_engine():
     assert engine.widths[0] == 2
 
 
-@pytest.mark.parametrize("junk", [None, [5], "five", 5])
-def test_something_that_is_no_proposal_counts_as_empty(junk):
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("junk", JUNK)
+def test_something_that_is_no_proposal_costs_it_and_no_more(junk, inline):
     class Junk(ScriptedDrafter):
         def open(self, target, prompt):
             session = super().open(target, prompt)
@@ -204,9 +210,23 @@ def test_something_that_is_no_proposal_counts_as_empty(junk):
             return session
 
     plain = answer(FakeEngine(), request(10))
-    drafted = answer(FakeEngine(), request(10), [Junk()])
+    drafted = answer(FakeEngine(), request(10), [Junk(inline=inline)], deadline=60.0)
     assert drafted.ids == plain.ids
-    assert "not a Proposal" in drafted.outcome.report.dropped["scripted"]
+    assert drafted.outcome.report.dropped["scripted"].startswith("propose")
+    assert drafted.outcome.timings.draft_n == 0
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("error", RAISED)
+@pytest.mark.parametrize("what", ["open", "propose", "commit", "rollback", "close"])
+def test_whatever_a_drafter_raises_the_answer_is_the_plain_one(what, error, inline):
+    def fail(operation):
+        if operation == what:
+            raise error
+
+    plain = answer(FakeEngine(), request(10))
+    drafter = ScriptedDrafter(replay(plain.ids), inline=inline, fail=fail)
+    assert answer(FakeEngine(), request(10), [drafter], deadline=60.0).ids == plain.ids
 
 
 def test_the_next_drafter_is_used_when_the_first_raises():
@@ -281,12 +301,43 @@ def test_a_drafter_sees_the_accepted_tokens_and_the_correction_once_each():
 
 
 def test_a_target_that_acknowledges_another_history_ends_the_session_and_delivers_nothing_of_the_round():
+    plain = answer(FakeEngine(), request(10))
     engine = FakeEngine()
     engine.lie_at = 3
-    seen = []
+    delivered = []
     with pytest.raises(ProtocolViolation, match="given up"):
-        seen = answer(engine, request(10)).ids
-    assert seen == []
+        answer(engine, request(10), emit=delivered.extend)
+    assert [emission.token for emission in delivered] == plain.ids[:2]  # of the rounds before
+    assert engine.open_sessions == 0
+
+
+def test_of_a_drafted_round_that_the_target_does_not_acknowledge_nothing_is_delivered():
+    plain = answer(FakeEngine(), request(32))
+    engine = FakeEngine()
+    engine.lie_at = 2
+    delivered = []
+    with pytest.raises(ProtocolViolation, match="given up"):
+        answer(engine, request(32), [ScriptedDrafter(replay(plain.ids))], most=7, emit=delivered.extend)
+    assert [emission.token for emission in delivered] == plain.ids[:8]
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_what_a_target_raises_is_the_requests_end_also_when_it_cannot_roll_back(error):
+    engine, delivered = FakeEngine(), []
+
+    def broken(tokens=()):
+        raise error
+
+    def open_(*arguments, **options):
+        session = FakeEngine.open(engine, *arguments, **options)
+        session.commit = session.rollback = broken
+        return session
+
+    engine.open = open_
+    with pytest.raises(type(error)) as raised:
+        answer(engine, request(10), emit=delivered.extend)
+    assert raised.value is error
+    assert delivered == []
     assert engine.open_sessions == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Lane
 from tests.fakes.drafters import ScriptedDrafter
 from tests.fakes.engine import FakeEngine, fake_pin
+from tests.fakes.misbehaviour import RAISED
 from tests.fakes.session import SameIds
 
 CONFIG = Config(drafters=Drafters(order=("scripted",)))
@@ -145,3 +147,31 @@ def test_totals_add_up():
     assert totals.drafted == sum(report.drafted for report in reports) > 0
     assert totals.acceptance == totals.accepted / totals.drafted
     assert type(totals).from_json(totals.to_json()) == totals
+
+
+@pytest.mark.parametrize("error", RAISED)
+@pytest.mark.parametrize("hook", ["pilotfish_session_opened", "pilotfish_session_closed"])
+def test_whatever_an_observer_raises_the_drafters_are_let_go(hook, error):
+    class Observer:
+        pass
+
+    def broken(**arguments):
+        raise error
+
+    setattr(Observer, hook, hookimpl(lambda self, session: broken()))
+    drafter = drafter_of()
+    generator = generator_of(drafter)
+    generator.registry.add(PluginSource("observer", "folder", "there", Observer))
+    with contextlib.suppress(BaseException):
+        ask(generator)
+    assert drafter.sessions[0].closed == 1
+
+
+def test_what_a_drafter_does_wrong_is_in_the_description():
+    drafter = ScriptedDrafter(lambda history, k: [5.0])
+    generator = generator_of(drafter)
+    plain, _ = ask(generator_of(drafter_of(), OFF))
+    ids, outcome = ask(generator)
+    assert ids == plain
+    assert "a float as an id" in outcome.report.dropped["scripted"]
+    assert generator.lineup.describe()["scripted"]["about"].startswith("3 proposals refused, the last: proposed")

@@ -152,7 +152,7 @@ def test_past_the_lanes_end_every_forward_has_the_narrowest_width() -> None:
     result = greedy(engine, True)
     assert result.ids == plain.ids
     reached = 4
-    for width, (_, committed) in zip(engine.widths, result.controller.rounds, strict=False):
+    for width, (_, committed) in zip(engine.widths, result.controller.rounds, strict=True):
         assert width == 1 or reached - 1 + width <= 40
         reached += committed
     assert max(engine.widths) == 16

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pilotfish.daemon.config import Config
+from pilotfish.daemon.containment import said
 from pilotfish.daemon.lineup import FIRST_RETRY, Lineup
 from pilotfish.daemon.plugin_sources import PluginSource
 from pilotfish.daemon.registry import Registry
@@ -18,9 +19,10 @@ from pilotfish.hooks.types import Footprint, TokenizerPin
 from tests.fakes.clock import FakeClock
 from tests.fakes.drafters import ScriptedDrafter
 from tests.fakes.engine import fake_pin
+from tests.fakes.misbehaviour import RAISED
 from tests.fakes.vocabulary import FakeVocabulary
 
-SOON = 60.0
+SOON = 60.0  # seconds; far more than anything here takes
 PIN = fake_pin(32)
 OWN = FakeVocabulary(PIN.tokenizer)
 
@@ -225,7 +227,7 @@ def test_a_drafters_own_word_is_shown():
     assert line.describe()["heavy"]["about"] == "http://far: 3 ms away"
 
 
-@pytest.mark.parametrize("error", [WorldError("gone"), RuntimeError("bug")])
+@pytest.mark.parametrize("error", [WorldError("gone"), *RAISED])
 def test_whatever_a_load_raises_stays_with_its_drafter(error):
     def load() -> None:
         raise error
@@ -234,4 +236,136 @@ def test_whatever_a_load_raises_stays_with_its_drafter(error):
     line.use(registry, ["heavy", "well"])
     assert line.settle(SOON)
     assert [seat.name for seat in line.seats(registry, [1], 0.2)] == ["well"]
-    assert str(error) in line.describe()["heavy"]["about"]
+    assert states(line) == {"heavy": "failed", "well": "ready"}
+    assert said(error) in line.describe()["heavy"]["about"]
+
+
+class Stuck(Heavy):
+    """Does not give back what it holds."""
+
+    def __init__(self, error: BaseException, load: Callable[[], None] = lambda: None) -> None:
+        super().__init__(load=load)
+        self.error: BaseException | None = error
+
+    def unload(self) -> None:
+        super().unload()
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_one_that_can_neither_load_nor_unload_has_failed_and_is_tried_again(error):
+    def load() -> None:
+        if drafter.error is not None:
+            raise WorldError("no such server")
+
+    clock, drafter = FakeClock(), Stuck(error, load)
+    registry, line = registry_of(drafter), lineup(clock=clock)
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "failed"}
+    about = line.describe()["heavy"]["about"]
+    assert about.startswith(f"no such server; unload raised {type(error).__name__}")
+    assert about.endswith("tried again in 5 s")
+    drafter.error = None
+    clock.advance(FIRST_RETRY)
+    line.seats(registry, [1], 0.2)
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "ready"}
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_one_that_does_not_give_its_memory_back_under_pressure_has_failed(error):
+    registry, line = registry_of(Stuck(error)), lineup(pressed=lambda loaded: "the system has 1 MB left")
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert line.seats(registry, [1], 0.2) == []
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "failed"}
+    about = line.describe()["heavy"]["about"]
+    assert about.startswith(f"the system has 1 MB left; unload raised {type(error).__name__}")
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_one_that_cannot_unload_does_not_keep_the_others_from_it(error):
+    stuck, well = Stuck(error), Heavy("well")
+    registry, line = registry_of(stuck, well), lineup()
+    line.use(registry, ["heavy", "well"])
+    assert line.settle(SOON)
+    line.close()
+    assert stuck.done == well.done == ["load", "unload"]
+
+
+def test_a_footprint_that_is_none_is_a_failure_and_nothing_is_loaded():
+    drafter = Heavy()
+    drafter.footprint = lambda host, target, options: 5
+    registry, line = registry_of(drafter), lineup(pressed=lambda loaded: str(sum(f.total for f in loaded) > 1000 or ""))
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert line.seats(registry, [1], 0.2) == []
+    assert "footprint returned a int" in line.describe()["heavy"]["about"]
+    assert "load" not in drafter.done
+
+
+@pytest.mark.parametrize("error", RAISED)
+@pytest.mark.parametrize("attribute", ["vocabulary", "elsewhere", "alive", "status"])
+def test_an_attribute_that_raises_costs_its_drafter_a_seat_at_most(attribute, error):
+    def broken(self: object) -> Any:
+        raise error
+
+    class Odd(ScriptedDrafter):
+        pass
+
+    odd = Odd(name="odd", inline=False)
+    setattr(Odd, attribute, property(broken))
+    registry, line = registry_of(odd, ScriptedDrafter(name="well")), lineup()
+    line.use(registry, ["odd", "well"])
+    names = [seat.name for seat in line.seats(registry, [1], 0.2)]
+    if isinstance(error, AttributeError) or attribute == "status":
+        assert names == ["odd", "well"]
+        assert f"status raised {type(error).__name__}" in line.describe()["odd"]["about"]
+    else:
+        assert names == ["well"]
+
+
+def test_refused_proposals_are_counted_over_all_requests_and_shown():
+    registry, line = registry_of(drafter := ScriptedDrafter(lambda history, k: ["five"])), lineup()
+    line.use(registry, ["scripted"])
+    assert line.describe()["scripted"]["about"] == ""
+    for _ in range(2):
+        (seat,) = line.seats(registry, [1], 0.2)
+        assert seat.propose(4).tokens == ()
+        seat.close()
+    about = "2 proposals refused, the last: proposed a str as an id; make every id an int: int(token)"
+    assert line.describe()["scripted"] == {"state": "ready", "about": about}
+    drafter.status = lambda: "all is\nwell\x1b[31m"
+    assert line.describe()["scripted"]["about"] == f"all is well [31m; {about}"
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_where_nobody_can_tell_whether_memory_is_short_requests_are_answered_with_what_is_loaded(error):
+    def pressed(loaded: object) -> str:
+        raise error
+
+    registry, line = registry_of(Heavy()), lineup(pressed=pressed)
+    line.use(registry, ["heavy"])
+    assert line.settle(SOON)
+    assert [seat.name for seat in line.seats(registry, [1], 0.2)] == ["heavy"]
+    assert states(line) == {"heavy": "ready"}
+
+
+def test_where_the_system_has_no_thread_left_a_drafter_has_failed_and_is_tried_again(monkeypatch):
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    clock = FakeClock()
+    registry, line = registry_of(Heavy()), lineup(clock=clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        line.use(registry, ["heavy"])
+        assert line.seats(registry, [1], 0.2) == []
+    assert line.describe()["heavy"]["about"] == "the system has no thread left for it; tried again in 5 s"
+    clock.advance(FIRST_RETRY)
+    line.seats(registry, [1], 0.2)
+    assert line.settle(SOON)
+    assert states(line) == {"heavy": "ready"}

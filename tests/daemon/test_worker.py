@@ -7,16 +7,18 @@ import threading
 import pytest
 
 from pilotfish.daemon import worker as module
-from pilotfish.daemon.worker import Worker
+from pilotfish.daemon.worker import SameThread, Worker
+from tests.fakes.misbehaviour import RAISED
 
-SOON = 60.0
+SOON = 60.0  # seconds; far more than anything here takes
 
 
-def test_jobs_run_in_order_on_one_thread_and_one_that_raises_stops_nothing(caplog):
+@pytest.mark.parametrize("error", RAISED)
+def test_jobs_run_in_order_on_one_thread_and_one_that_raises_stops_nothing(caplog, error):
     seen, worker = [], Worker("w")
 
     def broken():
-        raise RuntimeError("no")
+        raise error
 
     for job in (lambda: seen.append(1), broken, lambda: seen.append(threading.current_thread().name)):
         worker.post(job)
@@ -26,6 +28,15 @@ def test_jobs_run_in_order_on_one_thread_and_one_that_raises_stops_nothing(caplo
     worker.end()
     worker.join(SOON)
     assert not worker.alive
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_a_job_on_the_callers_own_thread_never_raises(caplog, error):
+    def broken():
+        raise error
+
+    SameThread().post(broken)
+    assert "a call failed" in caplog.text
 
 
 def test_without_work_there_is_no_thread_and_the_next_job_brings_a_new_one(monkeypatch):
@@ -53,3 +64,19 @@ def test_nothing_that_was_posted_is_lost_however_short_the_rest(monkeypatch, pos
     assert worker.settle(SOON)
     assert done == list(range(posts))
     worker.end()
+
+
+def test_where_the_system_has_no_thread_left_a_job_is_refused_and_the_next_is_tried_again(monkeypatch):
+    done, worker = [], Worker("w")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        assert not worker.post(lambda: done.append(1))
+        assert not worker.alive
+    assert worker.post(lambda: done.append(2))
+    assert worker.settle(SOON)
+    assert done == [2]
+    worker.end()
+
+
+def no_thread(thread):
+    raise RuntimeError("can't start new thread")

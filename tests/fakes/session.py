@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pilotfish.daemon.controller import Controller, Eager
-from pilotfish.daemon.coordinator import run_session
+from pilotfish.daemon.coordinator import Emit, run_session
 from pilotfish.daemon.costs import CostModel, Round
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome
+from pilotfish.daemon.proposals import Refusals
 from pilotfish.daemon.seats import Seat
 from pilotfish.daemon.threaded_seats import ThreadedSeat
 from pilotfish.daemon.worker import Worker
-from pilotfish.hooks.protocols import Drafter
+from pilotfish.hooks.protocols import Bridge, Drafter
 from pilotfish.hooks.types import Proposal
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine import FakeEngine, fake_pin
@@ -72,17 +73,24 @@ def answer(
     cancelled: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] | None = None,
     deadline: float = PATIENCE,
+    emit: Emit | None = None,
 ) -> Answer:
-    """Run `request` with every drafter in a seat of its own."""
+    """Run `request` with every drafter in a seat of its own. `emit` sees what is delivered as it is."""
     pin = fake_pin(engine.n_vocab)
     workers = [Worker(drafter.name) for drafter in drafters]
     seats = [seat_for(d, w, n_vocab=engine.n_vocab, deadline=deadline) for d, w in zip(drafters, workers, strict=True)]
     for seat in seats:
         seat.open(pin, request.prompt)
     emissions: list[Emission] = []
+
+    def deliver(batch: Sequence[Emission]) -> None:
+        emissions.extend(batch)
+        if emit is not None:
+            emit(batch)
+
     controller = controller or Always(engine, most)
     try:
-        outcome = run_session(engine, request, seats, controller, emissions.extend, cancelled, clock or FakeClock())
+        outcome = run_session(engine, request, seats, controller, deliver, cancelled, clock or FakeClock())
     finally:
         for seat in seats:
             seat.close()
@@ -92,8 +100,17 @@ def answer(
     return Answer(emissions, outcome, controller)
 
 
-def seat_for(drafter: Drafter, worker: Worker, *, n_vocab: int, deadline: float = PATIENCE) -> Seat | ThreadedSeat:
+def seat_for(
+    drafter: Drafter,
+    worker: Worker,
+    *,
+    n_vocab: int,
+    deadline: float = PATIENCE,
+    bridge: Bridge | None = None,
+    refusals: Refusals | None = None,
+) -> Seat | ThreadedSeat:
     """The kind of seat that a drafter gets."""
+    bridge = bridge or SameIds()
     if drafter.inline:
-        return Seat(drafter, SameIds(), n_vocab=n_vocab)
-    return ThreadedSeat(drafter, SameIds(), worker, n_vocab=n_vocab, deadline=deadline)
+        return Seat(drafter, bridge, n_vocab=n_vocab, refusals=refusals)
+    return ThreadedSeat(drafter, bridge, worker, n_vocab=n_vocab, deadline=deadline, refusals=refusals)

@@ -8,17 +8,20 @@ import threading
 import pytest
 
 from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome, Timings
+from pilotfish.hooks.errors import EngineError
 from pilotfish.ollama_overlay import engine_thread
 from pilotfish.ollama_overlay.engine_thread import EngineThread, Job
+from tests.fakes.misbehaviour import RAISED
 from tests.ollama_overlay.scripted import WORDS, ScriptedGenerator
 
 REQUEST = GenerationRequest((2, 3))
 DONE = Outcome("eos", Timings())
+SOON = 60.0  # seconds; far more than anything here takes
 
 
 async def drain(job):
     found = []
-    while (batch := await job.next()) is not None:
+    while (batch := await asyncio.wait_for(job.next(), SOON)) is not None:
         found += batch
     return found
 
@@ -100,3 +103,99 @@ async def test_every_finished_answer_is_reported_on_the_loop():
     assert thread.join(60)
     await asyncio.sleep(0)
     assert seen == [("limit", 2)]
+
+
+@pytest.mark.parametrize("error", RAISED)
+async def test_whatever_a_generation_raises_its_job_ends_and_the_next_is_answered(error):
+    generator = ScriptedGenerator(error=error)
+    thread = await started(generator)
+    job = thread.submit(REQUEST)
+    assert await drain(job) == []
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # an Exception, whatever it was
+        job.outcome()
+    assert error in (raised.value, raised.value.__cause__)
+    generator._error = None
+    assert await drain(thread.submit(REQUEST)) == WORDS
+    assert thread.failure == ""
+    thread.cancel()
+    assert await asyncio.to_thread(thread.join, SOON)
+
+
+async def test_an_answer_that_cannot_be_counted_is_an_answer(caplog):
+    def broken(outcome, prompt):
+        raise RuntimeError("no metrics")
+
+    thread = EngineThread(ScriptedGenerator, broken)
+    await thread.start()
+    for _ in range(2):
+        job = thread.submit(REQUEST)
+        assert await drain(job) == WORDS
+        assert job.outcome().stop_type == "limit"
+    thread.cancel()
+    assert await asyncio.to_thread(thread.join, SOON)
+
+
+@pytest.mark.parametrize("error", RAISED)
+async def test_whatever_loading_raises_whoever_waits_for_it_is_told(error):
+    def load():
+        raise error
+
+    thread = EngineThread(load, lambda outcome, prompt: None)
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        await asyncio.wait_for(thread.start(), SOON)
+    assert error in (raised.value, raised.value.__cause__)
+
+
+@pytest.mark.parametrize("error", RAISED)
+async def test_an_engine_that_cannot_be_freed_does_not_keep_the_end_from_coming(error, caplog):
+    class Stuck(ScriptedGenerator):
+        def close(self):
+            raise error
+
+    thread = await started(Stuck())
+    thread.cancel()
+    assert await asyncio.to_thread(thread.join, SOON)
+    assert "could not be freed" in caplog.text
+
+
+@pytest.mark.parametrize("error", RAISED)
+async def test_a_thread_that_is_lost_ends_every_job_and_says_so(monkeypatch, error):
+    """Nothing that a job does ends the thread; should it end nevertheless, nobody waits for it."""
+    gate = threading.Event()
+
+    def broken(generator, job):
+        gate.wait(SOON)
+        raise error
+
+    thread = await started(ScriptedGenerator())
+    monkeypatch.setattr(thread, "_answer", broken)
+    jobs = [thread.submit(REQUEST) for _ in range(3)]
+    gate.set()
+    why = await asyncio.wait_for(thread.lost(), SOON)
+    assert type(error).__name__ in why
+    assert thread.waiting == 0
+    assert thread.running is None
+    for job in [*jobs, thread.submit(REQUEST)]:
+        assert await asyncio.wait_for(drain(job), SOON) == []
+        with pytest.raises(EngineError, match="thread has ended"):
+            job.outcome()
+    assert await asyncio.to_thread(thread.join, SOON)
+
+
+async def test_a_thread_that_was_told_to_end_is_not_lost():
+    thread = await started(ScriptedGenerator())
+    lost = asyncio.create_task(thread.lost())
+    thread.cancel()
+    assert await asyncio.to_thread(thread.join, SOON)
+    await asyncio.sleep(0)
+    assert not lost.done()
+    assert thread.failure == ""
+    with pytest.raises(EngineError, match="is stopping"):
+        thread.submit(REQUEST).outcome()
+    lost.cancel()
+
+
+async def started(generator):
+    thread = EngineThread(lambda: generator, lambda outcome, prompt: None)
+    await thread.start()
+    return thread

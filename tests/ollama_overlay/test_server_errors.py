@@ -6,7 +6,9 @@ import pytest
 
 from pilotfish.hooks.errors import EngineError, RequestError
 from pilotfish.ollama_overlay import server as server_module
+from pilotfish.ollama_overlay.engine_thread import EngineThread
 from tests.fakes.engine import FakeEngine
+from tests.fakes.misbehaviour import RAISED
 from tests.ollama_overlay.scripted import BODY, WORDS, ScriptedGenerator, ask, events, serving
 
 
@@ -69,6 +71,51 @@ async def test_an_error_before_the_first_token_has_its_status_even_in_a_stream(e
             found, body = await ask(client, **BODY, stream=stream)
             assert (found, body["error"]["code"], body["error"]["type"]) == (status, status, kind)
             assert str(error) in body["error"]["message"]
+
+
+@pytest.mark.parametrize("error", RAISED)
+async def test_whatever_a_generation_raises_is_an_answer_and_the_server_lives(error):
+    generator = ScriptedGenerator(error=error)
+    async with serving(generator) as client:
+        for stream in (False, True):
+            status, body = await ask(client, **BODY, stream=stream)
+            assert (status, body["error"]["type"]) == (500, "server_error")
+        generator._error = None
+        assert (await ask(client, **BODY))[0] == 200
+
+
+@pytest.mark.parametrize("error", RAISED)
+@pytest.mark.parametrize("long", [False, True])
+async def test_whatever_the_tokenizer_raises_is_an_answer_and_the_server_lives(error, long):
+    def broken(*arguments, **options):
+        raise error
+
+    generator = ScriptedGenerator()
+    async with serving(generator) as client:
+        encode, generator.engine.tokenizer.encode = generator.engine.tokenizer.encode, broken
+        for path, name in (("/tokenize", "content"), ("/completion", "prompt")):
+            status, body = await ask(client, path, **{name: "2 3 " * (10_000 if long else 1)})
+            assert (status, body["error"]["type"]) == (500, "server_error")
+        generator.engine.tokenizer.encode = encode
+        assert (await ask(client, **BODY))[0] == 200
+
+
+async def test_once_the_engines_thread_is_lost_every_endpoint_says_so(monkeypatch):
+    def broken(thread, generator, job):
+        raise MemoryError
+
+    monkeypatch.setattr(EngineThread, "_answer", broken)
+    async with serving(ScriptedGenerator()) as client:
+        assert (await client.get("/health")).status == 200
+        answers = [await ask(client, **BODY)]
+        for path in ("/health", "/v1/health", "/props", "/slots"):
+            answer = await client.get(path)
+            answers.append((answer.status, await answer.json()))
+        answers.append(await ask(client, **BODY))
+
+    for status, body in answers:
+        assert (status, body["error"]["code"], body["error"]["type"]) == (500, 500, "server_error")
+        assert "the engine's thread has ended (MemoryError" in body["error"]["message"]
 
 
 async def test_an_error_in_mid_stream_becomes_its_last_event():

@@ -12,8 +12,9 @@ from pilotfish.daemon.lab.conformance.watch import Hangs, Watch
 from pilotfish.daemon.plugin_trouble import describe, locate
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import History
+from pilotfish.hooks.proposals import checked
 from pilotfish.hooks.protocols import Drafter, DraftSession
-from pilotfish.hooks.types import Ack, Proposal, TargetPin, TokenizerPin, WeightPin
+from pilotfish.hooks.types import Ack, TargetPin, TokenizerPin, WeightPin
 
 PROMPT = (5, 6, 7, 8, 9, 5, 6, 7)
 N_VOCAB = 32
@@ -93,13 +94,10 @@ class Session:
     def guess(self, k: int) -> list[int]:
         """Of the drafter's proposal the ids that can be used, as pilotfish would take them."""
         proposal = self.propose(k)
-        tokens: object = proposal.tokens if isinstance(proposal, Proposal) else ()
-        usable: list[int] = []
-        for token in tokens[:k] if isinstance(tokens, tuple) else ():
-            if type(token) is not int or not 0 <= token < self._bench.n_vocab:
-                break
-            usable.append(token)
-        return usable
+        try:
+            return list(checked(proposal, self._bench.n_vocab, k).tokens)
+        except ProtocolViolation:
+            return []
 
     def commit(self, tokens: Sequence[int]) -> Ack:
         """Commit `tokens`; raises Nonconformance unless exactly the history with them is acknowledged."""
@@ -143,7 +141,7 @@ def supervised(watch: Watch, operation: str, shown: str, patience: float | None 
             yield
     except (Hangs, Nonconformance):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         where = locate(error, "")
         at = f" at {where}" if where else ""
         raise Nonconformance(f"{shown} raised {describe(error)}{at}; {_REMEDIES.get(operation, _NEVER)}") from error

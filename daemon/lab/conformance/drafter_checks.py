@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from numbers import Real
 
 from pilotfish.daemon.lab.conformance.bench import Bench, Nonconformance
+from pilotfish.hooks.proposals import is_probability
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import Proposal
 
@@ -215,7 +215,7 @@ def _check_proposal(proposal: object, k: int, bench: Bench) -> Proposal:
             f"propose({k}) gave {len(confidence)} confidences for {len(tokens)} tokens; give at most one for each"
         )
     for sure in confidence:
-        if not _is_probability(sure):
+        if not is_probability(sure):
             raise Nonconformance(f"propose({k}) gave a confidence of {sure!r}; it is a probability, from 0 to 1")
     return proposal
 
@@ -224,10 +224,6 @@ def _tuple(value: object, what: str) -> tuple[object, ...]:
     if not isinstance(value, tuple):
         raise Nonconformance(f"{what} is a {type(value).__name__}; make it a tuple")
     return value
-
-
-def _is_probability(value: object) -> bool:
-    return isinstance(value, Real) and 0 <= float(value) <= 1
 
 
 def _check_tokens(tokens: tuple[object, ...], k: int, bench: Bench) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self, TypeVar
 
+from pilotfish.daemon.containment import contained
 from pilotfish.hooks.errors import ProtocolViolation
 
 T = TypeVar("T")
@@ -57,14 +58,17 @@ class Watch:
             self.slowest[operation] = max(took, self.slowest.get(operation, 0.0))
 
     def run(self, job: Callable[[], T]) -> T:
-        """What `job` returns or raises. Raises Hangs, without waiting any longer, when one of its calls hangs."""
-        done: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+        """What `job` returns or raises, the latter as an Exception in any case (see `containment.contained`).
+
+        Raises Hangs, without waiting any longer, when one of its calls hangs.
+        """
+        done: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
 
         def work() -> None:
             try:
                 done.put((job(), None))
             except BaseException as error:  # SystemExit too: a plugin must not end the suite
-                done.put((None, error))
+                done.put((None, contained(error)))
 
         self._post(work)
         while True:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from pilotfish.daemon.config import Config, Drafters, Plugins
-from pilotfish.daemon.hosting.child import HostedDrafter
+from pilotfish.daemon.hosting.child import Child, HostedDrafter
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import LoadableDrafter
@@ -150,7 +150,7 @@ PARENT = """
 import sys, threading, time
 from pathlib import Path
 from pilotfish.daemon.config import Config, Drafters, Plugins
-from pilotfish.daemon.hosting.child import HostedDrafter
+from pilotfish.daemon.hosting.child import Child, HostedDrafter
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.types import EngineOptions
 from tests.fakes import fake_pin
@@ -184,3 +184,26 @@ class TestConformance(DrafterConformance):
     @pytest.fixture
     def drafter(self, shared: HostedDrafter) -> HostedDrafter:
         return shared
+
+
+# Says a lot before it says that it listens, and ends when it is let go.
+TALKATIVE = """
+import sys
+sys.stdout.write('{"a":' * 100_000 + chr(10))
+sys.stdout.write("x" * 5_000_000)
+sys.stdout.buffer.write(bytes(range(256)))
+print()
+print('{"url": "here"}', flush=True)
+print("its last words", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_whatever_a_child_prints_it_is_heard_to_the_end() -> None:
+    child = Child([sys.executable, "-c", TALKATIVE], Config())
+    try:
+        child.wait_until_it_listens(60)
+    finally:
+        child.stop()
+    assert child.last_words().endswith("its last words")
+    assert len(child.last_words()) < 10_000

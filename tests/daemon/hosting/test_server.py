@@ -22,6 +22,7 @@ from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, EngineOptions, Footprint, TargetPin
 from tests.fakes import ScriptedDrafter
 from tests.fakes.far import local_host, serving
+from tests.fakes.misbehaviour import JUNK, RAISED
 
 ANYWHERE = Endpoint(port=0)
 TARGET = {
@@ -300,6 +301,90 @@ def test_what_does_not_fit_is_not_loaded():
     assert drafter.calls == []
     drafter.needs = None
     assert served.load(parse_wanted(WANTED)) == "ids"
+
+
+@pytest.mark.parametrize("error", RAISED)
+@pytest.mark.parametrize("what", ["open", "propose", "commit", "rollback"])
+def test_whatever_a_drafter_raises_is_an_answer_and_the_host_serves_the_next(host, what, error):
+    client, drafter = host
+
+    def fail(at):
+        if at == what:
+            raise error
+
+    drafter.fail = fail
+    status, answer = client.open()
+    if status == 200:
+        status, answer = client.turn(answer["session"], ["commit", [1]], ["propose", 1])
+    assert status in (409, 500)
+    assert type(error).__name__ in answer["error"]["message"]
+    drafter.fail = lambda at: None
+    status, opened = client.open()
+    assert status == 200
+    assert client.turn(opened["session"], ["propose", 1])[0] == 200
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_whatever_closing_raises_the_session_is_closed(host, error):
+    client, drafter = host
+
+    def fail(at):
+        if at == "close":
+            raise error
+
+    drafter.fail = fail
+    session = client.open()[1]["session"]
+    assert client.turn(session, ["close"])[0] == 200
+    assert client.open()[0] == 200  # the only one that there is room for
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_what_is_no_sound_proposal_never_leaves_the_host(host, junk):
+    client, drafter = host
+    status, opened = client.open()
+    drafter.sessions[0].propose = lambda k: junk
+    status, answer = client.turn(opened["session"], ["propose", 4])
+    assert (status, answer["error"]["code"]) == (409, "refused")
+    assert drafter.sessions[0].closed == 1
+    assert client.open()[0] == 200
+
+
+def test_ids_beyond_the_targets_vocabulary_are_cut_off(host):
+    client, drafter = host
+    session = client.open()[1]["session"]
+    drafter.script = lambda history, k: [12, 40000]
+    assert client.turn(session, ["propose", 4])[1]["tokens"] == [12]
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_a_drafter_that_cannot_unload_is_loaded_for_the_next_target_nevertheless(error):
+    class Stuck(LoadedDrafter):
+        def unload(self) -> None:
+            super().unload()
+            raise error
+
+    drafter = Stuck()
+    other = {**WANTED, "target": {**TARGET, "name": "other:latest"}}
+    with serving(drafter, ANYWHERE, queue=0.05) as (url, _):
+        client = Client(url)
+        assert client.ask("POST", "/load", WANTED)[0] == 200
+        assert client.ask("POST", "/load", other)[0] == 200
+        assert client.open(target=other["target"])[0] == 200
+        client.http.close()
+    assert drafter.calls[-1] == "unload"  # at the end, too
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_whatever_a_load_raises_is_an_answer(error):
+    class Broken(LoadedDrafter):
+        def load(self, host: object, target: TargetPin, options: EngineOptions) -> None:
+            raise error
+
+    with serving(Broken(), ANYWHERE) as (url, _):
+        client = Client(url)
+        assert client.ask("POST", "/load", WANTED)[0] in (409, 500)
+        assert client.ask("GET", "")[0] == 200
+        client.http.close()
 
 
 def eventually(holds: Any) -> None:

@@ -88,6 +88,14 @@ FAULTS = {
         "def propose(self, k): sys.exit(3)",
         ("proposals are clean", "propose(0) raised SystemExit: 3"),
     ),
+    "raises what is no Exception": (
+        "def propose(self, k): raise KeyboardInterrupt('not yours')",
+        ("proposals are clean", "propose(0) raised KeyboardInterrupt: not yours"),
+    ),
+    "is as sure as True": (
+        "def propose(self, k): return Proposal((1,) * k, (True,) * k)",
+        ("proposals are clean", "a confidence of True"),
+    ),
     "hangs in propose": (
         "def propose(self, k): time.sleep(600)",
         ("proposals are clean", "propose(0) had not returned after"),

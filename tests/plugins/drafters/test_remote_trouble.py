@@ -68,14 +68,20 @@ def acked(tokens: object, confidence: object = (), prompt: list[int] = PROMPT) -
     [
         (acked([1, 2], prompt=[1, 2, 3]), "acknowledged"),
         ({"tokens": [1]}, "acknowledged"),
-        (acked([1, 40_000]), "not at most 4 ids of 32"),
-        (acked([-1]), "not at most 4 ids"),
-        (acked([True]), "not at most 4 ids"),
-        (acked([1.0]), "not at most 4 ids"),
-        (acked("12"), "not at most 4 ids"),
-        (acked([1] * 5), "not at most 4 ids"),
-        (acked([1], [1.5]), "no probabilities"),
-        (acked([1], [0.5, 0.5]), "no probabilities"),
+        (acked([40_000]), "outside the vocabulary of 32 ids"),
+        (acked([-1]), "outside the vocabulary"),
+        (acked([2**70]), "outside the vocabulary"),
+        (acked([True]), "a bool as an id"),
+        (acked([1.0]), "a float as an id"),
+        (acked("12"), "a str as its tokens"),
+        (acked(None), "a NoneType as its tokens"),
+        (acked([1] * 5), "5 tokens, not at most 4"),
+        (acked([1], [1.5]), "a confidence of 1.5"),
+        (acked([1], [float("nan")]), "a confidence of nan"),
+        (acked([1], [10**400]), "a confidence of type int"),
+        (acked([1], [None]), "a confidence of type NoneType"),
+        (acked([1], None), "a NoneType as its confidence"),
+        (acked([1], [0.5, 0.5]), "2 confidences for 1 tokens"),
         ([1, 2], "cannot be read"),
         (b"not JSON", "cannot be read"),
         (b"[" * 100_000, "cannot be read"),
@@ -203,7 +209,7 @@ def test_a_drafter_that_lies_over_there_is_found_out():
         drafter = load(remote(url))
         session = drafter.open(fake_pin(), PROMPT)
         session.commit([9])
-        with pytest.raises(ProtocolViolation, match="acknowledged"):
+        with pytest.raises(WorldError, match="acknowledged"):
             session.propose(4)
         session.close()
         drafter.unload()
