@@ -51,10 +51,14 @@ def test_a_relative_path_is_taken_from_the_working_folder(file: Path, monkeypatc
 
 
 @pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="only Linux opens a folder that may not be listed")
-def test_a_folder_that_may_be_passed_but_not_listed_is_no_hindrance(file: Path) -> None:
+def test_a_folder_that_may_be_passed_but_not_listed_is_no_hindrance(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file.parents[1].chmod(0o311)
-    with trusted_files.opened(file) as opened:
-        assert os.read(opened, 9) == b"mine"
+    really, asked = os.open, {}
+    monkeypatch.setattr(os, "open", lambda name, flags, **at: asked.update({name: flags}) or really(name, flags, **at))
+    assert trusted_files.read(file) == b"mine"
+    assert asked["above"] & os.O_PATH, "root may list it whatever its mode, others may not"
 
 
 class TestOthersMayWrite:
