@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pilotfish.hooks.errors import BrokenModel, InvalidModelName, ModelNotFound
+from pilotfish.hooks.errors import BrokenModel, ConfigError, InvalidModelName, ModelNotFound, WorldError
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.digests import Digest
 from pilotfish.manifests.manifest import Layer, Manifest, ModelConfig, parse_config, parse_manifest
@@ -41,10 +41,23 @@ class Listing:
 
 
 def default_root() -> Path:
-    """`$OLLAMA_MODELS` if set, else the first that exists of `~/.ollama/models` and the Linux service's folder."""
+    """`$OLLAMA_MODELS` if set, else the first that exists of `~/.ollama/models` and the Linux service's folder.
+
+    Ollama takes the variable as it stands: `~/x` is a folder named `~` wherever the server was started, which nobody
+    else can know. Raises ConfigError for such a path, and for a user without a home folder where there is no service.
+    """
     if named := os.environ.get("OLLAMA_MODELS", "").strip().strip("\"'"):
+        if not Path(named).is_absolute():
+            why = "is not absolute, and Ollama takes it from the folder it was started in"
+            raise ConfigError(f"OLLAMA_MODELS: {named} {why}; write the whole path, here and for Ollama")
         return Path(named)
-    home = Path.home() / ".ollama" / "models"
+    try:
+        home = Path.home() / ".ollama" / "models"
+    except RuntimeError as error:
+        if _is_dir(SERVICE_ROOT):
+            return SERVICE_ROOT
+        why = "~/.ollama/models cannot be found, because this user has no home folder"
+        raise ConfigError(f"{why}; set HOME, or OLLAMA_MODELS to the model store") from error
     return next((root for root in (home, SERVICE_ROOT) if _is_dir(root / "manifests")), home)
 
 
@@ -56,9 +69,20 @@ class Store:
         self.root = root
 
     @classmethod
-    def find(cls) -> Store:
-        """The store that Ollama uses on this machine."""
-        return cls(default_root())
+    def find(cls, root: Path | None = None) -> Store:
+        """The store at `root`, else the one that Ollama uses on this machine; it need not be there yet.
+
+        Raises ConfigError as `default_root` does, and WorldError for a store that is there and cannot be read.
+        """
+        store = cls(root or default_root())
+        try:
+            os.listdir(store.manifests)
+        except FileNotFoundError:
+            pass  # nothing was pulled yet
+        except OSError as error:
+            remedy = "run as the user who runs Ollama, or name another store with OLLAMA_MODELS"
+            raise WorldError(f"{store.manifests} cannot be read: {error.strerror}; {remedy}") from error
+        return store
 
     @classmethod
     def of_blob(cls, path: Path) -> Store | None:

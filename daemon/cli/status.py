@@ -26,7 +26,7 @@ def command(as_json: bool, root: Path | None) -> None:
     """Show whether drafts are in use, for which models, and why not where they are not."""
     from pilotfish.daemon.control.overview import overview
 
-    found = asyncio.run(overview(Store(root) if root else Store.find()))
+    found = asyncio.run(overview(Store.find(root)))
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
         return
