@@ -23,6 +23,7 @@ from pilotfish.daemon.certify.wire import lane_from_json, lane_to_json
 from pilotfish.daemon.lanes import ranges, setting_name
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.manifests.looking import is_dir, is_file
 from pilotfish.manifests.remembered import write_atomically
 
 log = logging.getLogger("pilotfish.certificates")
@@ -164,7 +165,7 @@ class CertificateStore:
         if self.folder is None:
             return None
         path = self.folder / f"{identity.key}.json"
-        if not os.path.isfile(path):  # Path.is_file may raise
+        if not is_file(path):
             self._tell_near_misses(identity)
             return None
         try:
@@ -200,7 +201,7 @@ class CertificateStore:
     def entries(self) -> list[Entry]:
         """Every file of the folder, newest first. One that is removed meanwhile is none."""
         found: list[tuple[float, Entry]] = []
-        for path in sorted(self.folder.glob("*.json")) if self.folder and os.path.isdir(self.folder) else ():
+        for path in self.folder.glob("*.json") if self.folder and is_dir(self.folder) else ():
             with contextlib.suppress(FileNotFoundError):
                 found.append((path.stat().st_mtime, _read(path)))
         return [entry for _, entry in sorted(found, key=lambda each: each[0], reverse=True)]

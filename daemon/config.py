@@ -20,6 +20,7 @@ import tomli
 from pilotfish.daemon.config_reader import Section, read_text
 from pilotfish.daemon.paths import config_dir, state_dir
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
+from pilotfish.manifests.looking import is_file
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.remembered import write_atomically
 
@@ -168,7 +169,7 @@ def find() -> Path | None:
     """The config file in force: `$PILOTFISH_CONFIG` whether it exists or not, the user's, then the system's."""
     if os.environ.get("PILOTFISH_CONFIG"):
         return candidates()[0]
-    return next((path for path in candidates() if os.path.isfile(path)), None)  # Path.is_file may raise
+    return next((path for path in candidates() if is_file(path)), None)
 
 
 def load(path: Path | None = None) -> Config:

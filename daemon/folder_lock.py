@@ -28,7 +28,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def take(folder: Path) -> int | None:
-    """A descriptor that holds the lock on `folder` until it is closed; None when another one does, or none is to be had.
+    """A descriptor that holds the lock on `folder` until it is closed; None when it cannot be had now.
 
     Never follows a link to the folder.
     """

@@ -91,11 +91,11 @@ def examine(folders: Sequence[Path]) -> Iterator[tuple[Path, os.stat_result | Ex
 def _plugin_paths(folder: Path) -> list[Path]:
     """What `folder` holds that is taken for a plugin, by name. Raises ConfigError when it cannot be listed."""
     try:
-        names = os.listdir(folder)
+        names = sorted(path.name for path in folder.iterdir())
     except (OSError, ValueError) as error:  # ValueError: a NUL, which TOML can say and no file system knows
         why = f"plugins.folders: {folder} is not a folder that can be read ({error})"
         raise ConfigError(f"{why}; create it, correct its mode or remove the entry") from error
-    return [folder / name for name in sorted(names) if name.endswith(".py") and not name.startswith(("_", "."))]
+    return [folder / name for name in names if name.endswith(".py") and not name.startswith(("_", "."))]
 
 
 def load_file(path: Path) -> ModuleType:

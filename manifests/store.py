@@ -13,6 +13,7 @@ from typing import Any
 from pilotfish.hooks.errors import BrokenModel, ConfigError, InvalidModelName, ModelNotFound, WorldError
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.digests import Digest
+from pilotfish.manifests.looking import is_dir, is_file
 from pilotfish.manifests.manifest import Layer, Manifest, ModelConfig, parse_config, parse_manifest
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.writer import add_gguf
@@ -54,11 +55,11 @@ def default_root() -> Path:
     try:
         home = Path.home() / ".ollama" / "models"
     except RuntimeError as error:
-        if _is_dir(SERVICE_ROOT):
+        if is_dir(SERVICE_ROOT):
             return SERVICE_ROOT
         why = "~/.ollama/models cannot be found, because this user has no home folder"
         raise ConfigError(f"{why}; set HOME, or OLLAMA_MODELS to the model store") from error
-    return next((root for root in (home, SERVICE_ROOT) if _is_dir(root / "manifests")), home)
+    return next((root for root in (home, SERVICE_ROOT) if is_dir(root / "manifests")), home)
 
 
 class Store:
@@ -76,7 +77,7 @@ class Store:
         """
         store = cls(root or default_root())
         try:
-            os.listdir(store.manifests)
+            next(store.manifests.iterdir(), None)
         except FileNotFoundError:
             pass  # nothing was pulled yet
         except OSError as error:
@@ -120,7 +121,7 @@ class Store:
         """
         wanted = ModelName.parse(name) if isinstance(name, str) else name
         path = self.manifests / wanted.path
-        if not _is_file(path):
+        if not is_file(path):
             wanted = self._folded(wanted)
             path = self.manifests / wanted.path
         return self._read(wanted, path)
@@ -235,24 +236,10 @@ def _files(folder: Path, depth: int, skipped: list[Skipped]) -> Iterator[Path]:
         skipped.append(Skipped(folder, f"cannot be listed: {error.strerror}"))
         return
     for entry in entries:
-        if depth > 1 and _is_dir(entry):
+        if depth > 1 and is_dir(entry):
             yield from _files(entry, depth - 1, skipped)
-        elif depth == 1 and not _is_dir(entry) and not entry.name.startswith("."):
+        elif depth == 1 and not is_dir(entry) and not entry.name.startswith("."):
             yield entry
-
-
-def _is_dir(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # no permission to look
-        return False
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def _read_bounded(path: Path, limit: int) -> bytes:

@@ -56,7 +56,8 @@ class Attempts:
         try:
             with self._path.open("rb") as file:
                 reports = file.read(_MOST_BYTES).split(_REPORT)[1:]
-                age = abs(time.time() - os.fstat(file.fileno()).st_mtime)  # a clock that was put back makes it no younger
+                # Either way, since a clock that was put back would make it young for ever.
+                age = abs(time.time() - os.fstat(file.fileno()).st_mtime)
         except OSError:
             return ""
         if len(reports) < TOO_MANY or age > FORGOTTEN_AFTER:

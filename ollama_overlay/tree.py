@@ -8,8 +8,8 @@
 
 A tree is made beside its place and exchanged with the one that is there, in one step, so that whoever looks finds the
 old one or the new one. Where the system cannot exchange (`exchange`), there is a moment between two renames; the next
-command that works on the tree puts back what an installation that was killed in it left. Nothing of the original is ever written to; a hard
-link shares the original's bytes, which nobody here changes.
+command that works on the tree puts back what an installation that was killed in it left. Nothing of the original is
+ever written to; a hard link shares the original's bytes, which nobody here changes.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def cli(verbose: int) -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
-    """The console script: errors raised on purpose, and what the system says of a file, are one line and exit code 1."""
+    """The console script: errors raised on purpose, and the system's about a file, become one line and exit code 1."""
     try:
         return cli.main(args=args, prog_name="pilotfish", standalone_mode=True)
     except PilotfishError as error:

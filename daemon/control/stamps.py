@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pilotfish.manifests.looking import is_dir
+
 Stamp = tuple[int, ...]
 
 
@@ -36,5 +38,5 @@ def files_below(folder: Path, depth: int) -> Iterator[Path]:
     for entry in entries:
         if depth == 1:
             yield entry
-        elif os.path.isdir(entry):  # not Path.is_dir, which raises where it may not look
+        elif is_dir(entry):
             yield from files_below(entry, depth - 1)

@@ -252,7 +252,15 @@ class TestLastGood:
 
     @pytest.mark.parametrize(
         "damage",
-        [b'{"path": 1', b"\xff\xfe\x80", b"[" * 100_000, b"[]", b"5", b'{"path": "PATH", "config": 5}', b'{"path": "PATH"}'],
+        [
+            b'{"path": 1',
+            b"\xff\xfe\x80",
+            b"[" * 100_000,
+            b"[]",
+            b"5",
+            b'{"path": "PATH", "config": 5}',
+            b'{"path": "PATH"}',
+        ],
     )
     def test_damage_to_what_was_kept_is_no_reason_to_fail(self, write, tmp_path, damage):
         path = write(self.GOOD)

@@ -169,7 +169,7 @@ def test_without_a_home_folder_there_is_the_services_store_or_none(tmp_path, mon
     monkeypatch.setattr(store_module, "SERVICE_ROOT", tmp_path)
     assert default_root() == tmp_path
     monkeypatch.setattr(store_module, "SERVICE_ROOT", tmp_path / "none")
-    with pytest.raises(ConfigError, match="~/.ollama/models cannot be found"):
+    with pytest.raises(ConfigError, match=r"~/\.ollama/models cannot be found"):
         default_root()
 
 

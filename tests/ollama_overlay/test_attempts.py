@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -96,7 +97,9 @@ class TestNotCounted:
         Attempts(tmp_path, MODEL).forget()
         assert Attempts(tmp_path, MODEL).reason() == ""
 
-    @pytest.mark.parametrize("jump", [FORGOTTEN_AFTER + 60, -FORGOTTEN_AFTER - 60], ids=["a day later", "a clock put back"])
+    @pytest.mark.parametrize(
+        "jump", [FORGOTTEN_AFTER + 60, -FORGOTTEN_AFTER - 60], ids=["a day later", "a clock put back"]
+    )
     def test_what_is_a_day_old_by_the_clock(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
         for _ in range(TOO_MANY):
             crash(tmp_path)
@@ -106,9 +109,9 @@ class TestNotCounted:
 
 
 def test_a_load_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="noticed"), Attempts(tmp_path, MODEL).watched():
+    with contextlib.suppress(ValueError), Attempts(tmp_path, MODEL).watched():
         assert len(list((tmp_path / "loading").iterdir())) == 1
-        raise ValueError("noticed")
+        raise ValueError
     assert list((tmp_path / "loading").iterdir()) == []
 
 

@@ -58,15 +58,15 @@ def launch(model, *more):
 
 # What goes wrong before the model is ready, by the line of Python that brings it about.
 FAULTS = {
-    "the config cannot be looked at": "config.load_or_last_good = lambda: fail(PermissionError(13, 'Permission denied'))",
-    "a plugin folder cannot be looked at": "runner.plugin_fingerprint = lambda folders: fail(PermissionError(13, 'no'))",
-    "something leaves": "runner.in_force = lambda *given: fail(SystemExit(0))",
-    "something is cancelled": "runner.Server = lambda *given, **named: fail(asyncio.CancelledError())",
-    "something panics": "runner.Server = lambda *given, **named: fail(BaseException('panic'))",
-    "the load leaves": "loading.load = lambda *given: fail(SystemExit(0))",
-    "the load stops iterating": "loading.load = lambda *given: next(iter(()))",
-    "the load panics": "loading.load = lambda *given: fail(BaseException('panic'))",
-    "the state folder is nowhere": "runner.paths.state_dir = lambda: fail(ConfigError('no home folder'))",
+    "the config cannot be looked at": "config.load_or_last_good = raising(PermissionError(13, 'Permission denied'))",
+    "a plugin folder cannot be looked at": "runner.plugin_fingerprint = raising(PermissionError(13, 'denied'))",
+    "something leaves": "runner.in_force = raising(SystemExit(0))",
+    "something is cancelled": "runner.Server = raising(asyncio.CancelledError())",
+    "something panics": "runner.Server = raising(BaseException('panic'))",
+    "the load leaves": "loading.load = raising(SystemExit(0))",
+    "the load stops iterating": "loading.load = raising(StopIteration())",
+    "the load panics": "loading.load = raising(BaseException('panic'))",
+    "the state folder is nowhere": "runner.paths.state_dir = raising(ConfigError('no home folder'))",
 }
 FAULTY = """
 import asyncio, sys
@@ -74,8 +74,10 @@ from pilotfish.daemon import config
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.ollama_overlay import loading, runner, start
 
-def fail(error):
-    raise error
+def raising(error):
+    def fail(*given, **named):
+        raise error
+    return fail
 
 {fault}
 sys.exit(start.main(sys.argv[1:]))

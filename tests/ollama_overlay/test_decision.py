@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -287,7 +288,7 @@ class TestProcess:
     def test_a_stderr_that_is_gone_costs_nothing(self, blob, state):
         command = [sys.executable, "-P", "-m", "pilotfish.ollama_overlay.shim", *launch(blob, "--lora", "x")]
         env = {**os.environ, "PILOTFISH_STATE": str(state)}
-        with open("/dev/full", "w") as nowhere:
+        with Path("/dev/full").open("w") as nowhere:
             assert subprocess.run(command, env=env, stderr=nowhere, check=False).returncode == DECIDED_STOCK
 
     def test_nothing_slow_is_imported(self, blob, state):

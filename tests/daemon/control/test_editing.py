@@ -124,7 +124,9 @@ def test_a_byte_order_mark_is_read_over_and_an_edit_leaves_a_valid_file(config):
 def test_line_ends_stay(config):
     config.write_bytes(WRITTEN.replace("\n", "\r\n").encode())
     set_enabled(False)
-    assert config.read_bytes() == WRITTEN.replace("enabled = true  ", "enabled = false  ").replace("\n", "\r\n").encode()
+    assert (
+        config.read_bytes() == WRITTEN.replace("enabled = true  ", "enabled = false  ").replace("\n", "\r\n").encode()
+    )
 
 
 def test_an_edit_that_fails_leaves_the_file_and_nothing_beside_it(config, monkeypatch):
