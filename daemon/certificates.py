@@ -124,7 +124,7 @@ def parse(data: bytes) -> Certificate:
         if checksum != _checksum(table):
             raise ValueError("its checksum does not fit: it was edited or damaged")
         return _from_table(table)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a certificate ({type(error).__name__}: {error})") from error
 
 

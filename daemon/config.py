@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,6 @@ import tomli
 from pilotfish.daemon.config_reader import Section, read_text
 from pilotfish.daemon.paths import config_dir, state_dir
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
-from pilotfish.manifests.looking import is_file
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.remembered import write_atomically
 
@@ -169,7 +169,17 @@ def find() -> Path | None:
     """The config file in force: `$PILOTFISH_CONFIG` whether it exists or not, the user's, then the system's."""
     if os.environ.get("PILOTFISH_CONFIG"):
         return candidates()[0]
-    return next((path for path in candidates() if is_file(path)), None)
+    return next((path for path in candidates() if _may_be_there(path)), None)
+
+
+def _may_be_there(path: Path) -> bool:
+    """One that may not be looked at counts, so that reading it says so: what it switches off must not be ignored."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def load(path: Path | None = None) -> Config:

@@ -68,12 +68,15 @@ def _editing(path: Path) -> Iterator[Path]:
         with alone_in(target.parent):
             yield target
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}; run as its owner, {_elsewhere()}") from error
+        raise ConfigError(
+            f"{path}: cannot be written: {error.strerror}; run as its owner, {_elsewhere(path)}"
+        ) from error
 
 
-def _elsewhere() -> str:
+def _elsewhere(path: Path) -> str:
     with contextlib.suppress(ConfigError):
-        return f"or copy it to {config_dir() / config_file.FILE_NAME}, which comes first"
+        if (users := config_dir() / config_file.FILE_NAME) != path:
+            return f"or copy it to {users}, which comes first"
     return "or name another file with PILOTFISH_CONFIG"
 
 

@@ -130,14 +130,34 @@ def without_checksum(data: bytes) -> bytes:
     return json.dumps(table).encode()
 
 
+def too_deep(data: bytes) -> bytes:
+    return b"[" * 100_000
+
+
+def with_an_endless_width(data: bytes) -> bytes:
+    table = json.loads(data)
+    del table["checksum"]
+    table["costs"] = [[float("inf"), 1, 1.0]]
+    return json.dumps({**table, "checksum": _checksum(table)}).encode()
+
+
 def of_another_format(data: bytes) -> bytes:
     return json.dumps({**json.loads(data), "format": 0}).encode()
 
 
 @pytest.mark.parametrize(
     "damage",
-    [edited, without_checksum, of_another_format, lambda data: data[:-40], lambda data: b"", lambda data: b"[1]"],
-    ids=["edited", "no checksum", "other format", "truncated", "empty", "no object"],
+    [
+        edited,
+        without_checksum,
+        too_deep,
+        with_an_endless_width,
+        of_another_format,
+        lambda data: data[:-40],
+        lambda data: b"",
+        lambda data: b"[1]",
+    ],
+    ids=["edited", "no checksum", "too deep", "endless", "other format", "truncated", "empty", "no object"],
 )
 def test_a_damaged_certificate_is_ignored_with_a_log_line(
     damage: Callable[[bytes], bytes],

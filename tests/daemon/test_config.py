@@ -187,6 +187,18 @@ class TestWhatIsWrong:
             load(path)
         assert str(raised.value).startswith(f"{path}: ")
 
+    def test_one_that_may_not_be_looked_at_is_not_taken_for_none(self, tmp_path, monkeypatch):
+        users = config_file.candidates()[0]
+        really = Path.stat
+
+        def stat(path, **named):
+            if path == users:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return really(path, **named)
+
+        monkeypatch.setattr(Path, "stat", stat)
+        assert find() == users
+
     def test_bytes_that_are_no_text_are_refused(self, tmp_path):
         (tmp_path / "pilotfish.toml").write_bytes(b"\xff\xfe")
         with pytest.raises(ConfigError, match="not valid TOML"):

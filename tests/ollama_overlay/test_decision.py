@@ -312,7 +312,7 @@ class TestLog:
     def test_damaged_lines_are_left_out(self, tmp_path):
         decision_log.record(tmp_path, "a", "stock", "b")
         with (tmp_path / decision_log.FILE_NAME).open("a") as file:
-            file.write('{"time": \n[]\n{"time": "x", "model": 1}\n')
+            file.write('{"time": \n[]\n{"time": "x", "model": 1}\n' + "[" * 50_000 + "\n")
         decision_log.record(tmp_path, "c", "runner", "line\nbreak")
         assert [entry.model for entry in decision_log.read(tmp_path)] == ["a", "c"]
 

@@ -256,9 +256,10 @@ def test_installs_at_the_same_time_make_one_tree(original, prefix):
     assert tree.status(prefix).drift == ()
 
 
-def test_a_damaged_record_is_an_error_for_status_and_a_reason_to_install(original, prefix):
+@pytest.mark.parametrize("text", ['{"format": 1', "[]", "[" * 50_000, '{"format": 1, "binary": [Infinity, 0]}'])
+def test_a_damaged_record_is_an_error_for_status_and_a_reason_to_install(original, prefix, text):
     tree.install(prefix, original)
-    (prefix / "pilotfish-overlay.json").write_text('{"format": 1')
+    (prefix / "pilotfish-overlay.json").write_text(text)
     with pytest.raises(UsageError, match="cannot be used"):
         tree.status(prefix)
     assert tree.install(prefix, original)[1]
