@@ -164,4 +164,4 @@ def plugin_problems(folders: Sequence[Path]) -> tuple[str, ...]:
     return tuple(str(problem_of(path, path, error)) for path, error in refused)
 
 
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
