@@ -36,13 +36,14 @@ def opened(path: Path) -> Iterator[int]:
     Raises ConfigError, naming the folder or file that others can change, and OSError when it cannot be opened.
     """
     with contextlib.ExitStack() as stack:
-        folder, name, shown = _walk(path, stack)
-        file = os.open(name, _READING, dir_fd=folder)
+        walk = _Walk(path, stack)
+        name = walk.to_file()
+        file = os.open(name, _READING, dir_fd=walk.folder)
         stack.callback(os.close, file)
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{shown}: is no file, so it is not loaded; move it away")
-        _check(status, shown, holds_file=True)
+            raise ConfigError(f"{walk.place / name}: is no file, so it is not loaded; move it away")
+        _check(status, walk.place / name, holds_file=True)
         yield file
 
 
@@ -52,40 +53,52 @@ def read(path: Path) -> bytes:
         return stream.read()
 
 
-def _walk(path: Path, stack: contextlib.ExitStack) -> tuple[int, str, Path]:
-    """The folder that holds the file, opened; the file's name in it; and its path for a person.
+class _Walk:
+    """On the way from the root to a file. `folder` is the open folder that was reached, `place` its path for a person;
+    `stack` closes what was opened."""
 
-    `stack` closes what was opened.
-    """
-    links = 0
-    todo = list(reversed(path.absolute().parts[1:]))
-    folder, place = _enter(None, "/", Path("/"), stack)
-    while todo:
-        name = todo.pop()
-        entry = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(entry.st_mode):
-            links += 1
-            if links > MAX_LINKS:
-                raise ConfigError(f"{path}: more than {MAX_LINKS} links lead to it; name the file itself")
-            _check_owner(entry, place / name)
-            held = Path(os.readlink(name, dir_fd=folder))
-            todo += reversed(held.parts[1:] if held.is_absolute() else held.parts)
-            if held.is_absolute():
-                folder, place = _enter(None, "/", Path("/"), stack)
-        elif todo:
-            folder, place = _enter(folder, name, place / name, stack)
-        else:
-            _check(os.fstat(folder), place, holds_file=True)
-            return folder, name, place / name
-    raise ConfigError(f"{path}: is no file; name one")
+    def __init__(self, path: Path, stack: contextlib.ExitStack) -> None:
+        self._path = path
+        self._stack = stack
+        self._links = 0
+        self._todo: list[str] = []  # names, the next one last
+        self.folder, self.place = -1, Path("/")
+        self._take_up(path.absolute())
 
+    def to_file(self) -> str:
+        """Walk until only the file is left, and return its name in `folder`."""
+        while self._todo:
+            name = self._todo.pop()
+            entry = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
+            if not self._todo:
+                _check(os.fstat(self.folder), self.place, holds_file=True)
+            if stat.S_ISLNK(entry.st_mode):
+                self._follow(name, entry)
+            elif self._todo:
+                self._enter(name, self.folder)
+            else:
+                return name
+        raise ConfigError(f"{self._path}: is no file; name one")
 
-def _enter(folder: int | None, name: str, place: Path, stack: contextlib.ExitStack) -> tuple[int, Path]:
-    """The folder `name` of `folder`, opened and checked."""
-    entered = os.open(name, _PASSING, dir_fd=folder)
-    stack.callback(os.close, entered)
-    _check(os.fstat(entered), place, holds_file=False)
-    return entered, place
+    def _follow(self, name: str, link: os.stat_result) -> None:
+        self._links += 1
+        if self._links > MAX_LINKS:
+            raise ConfigError(f"{self._path}: more than {MAX_LINKS} links lead to it; name the file itself")
+        _check_owner(link, self.place / name)
+        self._take_up(Path(os.readlink(name, dir_fd=self.folder)))
+
+    def _take_up(self, path: Path) -> None:
+        """Go along `path` before anything else."""
+        if path.is_absolute():
+            self.place = Path("/")
+            self._enter("/", None)
+        self._todo += reversed(path.parts[1:] if path.is_absolute() else path.parts)
+
+    def _enter(self, name: str, folder: int | None) -> None:
+        entered = os.open(name, _PASSING, dir_fd=folder)
+        self._stack.callback(os.close, entered)
+        self.folder, self.place = entered, self.place / name
+        _check(os.fstat(entered), self.place, holds_file=False)
 
 
 def _check(status: os.stat_result, place: Path, *, holds_file: bool) -> None:

@@ -111,7 +111,7 @@ def remove(prefix: Path) -> None:
 def _alone_at(prefix: Path) -> Iterator[None]:
     """One command at a time works on the tree, and what one that was killed left is cleared away first."""
     with alone_in(prefix.parent):
-        left = [path for path in prefix.parent.glob(f"{_scratch_name(prefix)}*") if path.is_dir()]
+        left = [path for path in prefix.parent.iterdir() if path.name.startswith(_scratch_name(prefix))]
         whole = [path for path in left if path.suffix == OLD and (path / record.FILE_NAME).is_file()]
         if whole and not prefix.exists():
             whole[0].rename(prefix)

@@ -121,6 +121,14 @@ class TestLinks:
         with pytest.raises(ConfigError, match="link: belongs to another user"):
             trusted_files.read(place / "link" / "mine.py")
 
+    def test_a_linked_file_in_a_folder_to_which_others_may_add_is_refused(self, file: Path, tmp_path: Path) -> None:
+        place = tmp_path / "place"
+        place.mkdir()
+        place.chmod(0o1777)
+        (place / "mine.py").symlink_to(file)
+        with pytest.raises(ConfigError, match=f"{place}: others may write"):
+            trusted_files.read(place / "mine.py")
+
     def test_links_in_a_circle_end(self, tmp_path: Path) -> None:
         (tmp_path / "a").symlink_to("b")
         (tmp_path / "b").symlink_to("a")
