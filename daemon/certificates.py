@@ -8,6 +8,7 @@ somebody who computes a new one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -22,6 +23,7 @@ from pilotfish.daemon.certify.wire import lane_from_json, lane_to_json, typed
 from pilotfish.daemon.lanes import ranges, setting_name
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.manifests.looking import is_dir, is_file
 from pilotfish.manifests.remembered import write_atomically
 
 log = logging.getLogger("pilotfish.certificates")
@@ -163,10 +165,13 @@ class CertificateStore:
         if self.folder is None:
             return None
         path = self.folder / f"{identity.key}.json"
-        if not path.is_file():
+        if not is_file(path):
             self._tell_near_misses(identity)
             return None
-        entry = _read(path)
+        try:
+            entry = _read(path)
+        except FileNotFoundError:  # removed a moment ago
+            return None
         trouble = entry.trouble
         if entry.certificate and (differences := entry.certificate.identity.differences(identity)):
             trouble = f"it is for another {', '.join(differences)}"
@@ -194,9 +199,12 @@ class CertificateStore:
         return path
 
     def entries(self) -> list[Entry]:
-        """Every file of the folder, newest first."""
-        paths = list(self.folder.glob("*.json")) if self.folder and self.folder.is_dir() else []
-        return [_read(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
+        """Every file of the folder, newest first. One that is removed meanwhile is none."""
+        found: list[tuple[float, Entry]] = []
+        for path in self.folder.glob("*.json") if self.folder and is_dir(self.folder) else ():
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime, _read(path)))
+        return [entry for _, entry in sorted(found, key=lambda each: each[0], reverse=True)]
 
     def of_weights(self, weights: Sequence[str]) -> Iterator[Certificate]:
         """The readable certificates of a model, newest first."""
@@ -214,8 +222,11 @@ class CertificateStore:
 
 
 def _read(path: Path) -> Entry:
+    """Raises FileNotFoundError for a file that is gone."""
     try:
         certificate = parse(path.read_bytes())
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError) as error:
         return Entry(path, None, str(error))
     if certificate.identity.key != path.stem:

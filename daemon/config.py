@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import os
-import tempfile
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,10 +18,11 @@ from typing import Any
 
 import tomli
 
-from pilotfish.daemon.config_reader import Section
+from pilotfish.daemon.config_reader import Section, read_text
 from pilotfish.daemon.paths import config_dir, state_dir
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
 from pilotfish.manifests.names import ModelName
+from pilotfish.manifests.remembered import write_atomically
 
 log = logging.getLogger("pilotfish.config")
 
@@ -158,14 +159,27 @@ def candidates() -> tuple[Path, ...]:
     """Where the config file is looked for, first come first served."""
     if named := os.environ.get("PILOTFISH_CONFIG"):
         return (Path(named),)
-    return (config_dir() / FILE_NAME, SYSTEM_FILE)
+    try:
+        return (config_dir() / FILE_NAME, SYSTEM_FILE)
+    except ConfigError:  # a service's user without a home folder
+        return (SYSTEM_FILE,)
 
 
 def find() -> Path | None:
     """The config file in force: `$PILOTFISH_CONFIG` whether it exists or not, the user's, then the system's."""
     if os.environ.get("PILOTFISH_CONFIG"):
         return candidates()[0]
-    return next((path for path in candidates() if path.is_file()), None)
+    return next((path for path in candidates() if _may_be_there(path)), None)
+
+
+def _may_be_there(path: Path) -> bool:
+    """One that may not be looked at counts, so that reading it says so: what it switches off must not be ignored."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def load(path: Path | None = None) -> Config:
@@ -204,14 +218,10 @@ def load_or_last_good(path: Path | None = None) -> Config:
 def remember_good(config: Config) -> None:
     """Keep `config` as the last good one of its file. A state folder that cannot be written does without."""
     text = json.dumps({"path": str((config.path or Path()).absolute()), "config": to_table(config)}, default=str)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ConfigError):
         place = state_dir() / LAST_GOOD
-        if place.is_file() and place.read_text() == text:
-            return
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=place.parent, prefix=f".{LAST_GOOD}", delete=False) as file:
-            file.write(text)
-        Path(file.name).replace(place)
+        if not place.is_file() or place.read_bytes() != text.encode():
+            write_atomically(place, text.encode())
 
 
 def last_good(path: Path) -> Config | None:
@@ -219,7 +229,7 @@ def last_good(path: Path) -> Config | None:
     try:
         saved = json.loads((state_dir() / LAST_GOOD).read_text())
         return parse(saved["config"], path) if saved["path"] == str(path.absolute()) else None
-    except (OSError, ValueError, TypeError, KeyError, ConfigError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigError):
         return None
 
 
@@ -262,12 +272,10 @@ def _said(settings: ModelSettings) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str]:
+    text = read_text(path)
     try:
-        text = path.read_bytes().decode("utf-8")
         return tomli.loads(text), text
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; create it or unset PILOTFISH_CONFIG") from error
-    except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: bad TOML, or a number of thousands of digits
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
@@ -313,9 +321,9 @@ def _model(section: Section) -> ModelSettings:
 
 
 def _plugins(section: Section, base: Path) -> Plugins:
-    names = section.strings("folders", ())
+    plugins = Plugins(section.paths("folders", base))
     section.warn_unknown()
-    return Plugins(tuple(base / Path(name).expanduser() for name in names))
+    return plugins
 
 
 def _engine(section: Section) -> Engine:
@@ -331,9 +339,9 @@ def _engine(section: Section) -> Engine:
 
 
 def _daemon(section: Section, base: Path) -> Daemon:
-    name = section.text("socket", "")
+    daemon = Daemon(section.path("socket", base))
     section.warn_unknown()
-    return Daemon(base / Path(name).expanduser() if name else None)
+    return daemon
 
 
 def _front(section: Section) -> Front:

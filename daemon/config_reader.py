@@ -1,18 +1,39 @@
-"""Reading one table of a config file key by key, so that every complaint names the key's path and the remedy."""
+"""Reading a config file: its text, and one table of it key by key, so that every complaint names the key's path and
+the remedy."""
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.errors import ConfigError
 
 log = logging.getLogger("pilotfish.config")
 
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def read_text(path: Path) -> str:
+    """A config file's text, without the byte order mark that some editors put before it. Raises ConfigError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        remedy = "check its owner and mode"
+        if isinstance(error, FileNotFoundError):
+            remedy = "create it, or unset PILOTFISH_CONFIG"
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; {remedy}") from error
+    if data.startswith(_UTF_16) or b"\0" in data:
+        raise ConfigError(f"{path}: not valid TOML: it is no UTF-8 text, UTF-16 by the look of it; save it as UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}; save it as UTF-8") from error
 
 
 class Section:
@@ -73,6 +94,15 @@ class Section:
             raise self._wrong(key, "a list of strings", value)
         return tuple(value)
 
+    def path(self, key: str, base: Path) -> Path | None:
+        """A path, `~` expanded, relative to `base`; None when there is none or it is empty."""
+        name = self.text(key, "")
+        return self._as_path(key, name, base) if name else None
+
+    def paths(self, key: str, base: Path) -> tuple[Path, ...]:
+        """A list of paths, each as `path` reads it."""
+        return tuple(self._as_path(key, name, base) for name in self.strings(key, ()))
+
     def section(self, key: str) -> Section:
         """The table below `key`; an empty one when there is none."""
         value = self._get(key, {})
@@ -117,6 +147,12 @@ class Section:
     def _path_of(self, key: str) -> str:
         shown = key if _BARE_KEY.fullmatch(key) else f'"{key}"'
         return f"{self._path}.{shown}" if self._path else shown
+
+    def _as_path(self, key: str, name: str, base: Path) -> Path:
+        try:
+            return base / Path(name).expanduser()
+        except RuntimeError as error:  # no such user, or none with a home folder
+            raise ConfigError(f"{self.where(key)}: {name}: there is no such home folder; write the path out") from error
 
     def _wrong(self, key: str, expected: str, value: Any) -> ConfigError:
         return ConfigError(f"{self.where(key)}: expected {expected}, got {value!r}")

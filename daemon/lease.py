@@ -136,9 +136,10 @@ def _lock(file: IO[bytes], device: str, until: float) -> None:
 def _write(file: IO[bytes], owner: Owner) -> None:
     with contextlib.suppress(OSError):
         os.fchmod(file.fileno(), 0o666)  # whatever the umask: other users' processes lock it as well
-    file.seek(0)
-    file.truncate(0)
-    file.write(json.dumps(asdict(owner)).encode())
+    with contextlib.suppress(OSError):  # on a full disk the lease holds without a name
+        file.seek(0)
+        file.truncate(0)
+        file.write(json.dumps(asdict(owner)).encode())
 
 
 def _read(file: IO[bytes]) -> Owner | None:
@@ -146,6 +147,8 @@ def _read(file: IO[bytes]) -> Owner | None:
     try:
         file.seek(0)
         said = json.loads(file.read(_MOST_BYTES))
-        return Owner(int(said["pid"]), str(said["command"]), str(said["host"]), float(said["since"]))
-    except (OSError, ValueError, TypeError, KeyError):
+        owner = Owner(int(said["pid"]), str(said["command"]), str(said["host"]), float(said["since"]))
+        str(owner)  # anybody may write to the file, and not every number is a time that can be shown
+        return owner
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None

@@ -9,9 +9,9 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import linecache
 import os
 import pkgutil
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pilotfish.daemon import trusted_files
 from pilotfish.hooks.errors import ConfigError
 
 ENTRY_POINTS = "pilotfish"
 _BUILT_INS = "pilotfish.plugins"
 _KINDS = ("drafters", "bridges", "verifiers")
 _FIRST = ("identity", "vocab_map")  # bridges are asked in the order of registration, the most exact first
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,53 +58,76 @@ def entry_points() -> Iterator[PluginSource]:
 
 
 def folder_files(folders: Sequence[Path]) -> Iterator[PluginSource]:
-    """The `.py` files of `folders` in the order of their names, but for those that begin with `_` or `.`."""
+    """The `.py` files of `folders` in the order of their names, but for those that begin with `_` or `.`.
+
+    A folder that cannot be listed is a source that says so when it is loaded.
+    """
     for folder in folders:
-        if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
-            yield PluginSource(str(folder), "folder", str(folder), _missing(folder))
+        try:
+            paths = _plugin_paths(folder)
+        except ConfigError as error:
+            yield PluginSource(str(folder), "folder", str(folder), _raiser(error))
             continue
-        for path in sorted(folder.glob("*.py")):
-            if not path.name.startswith(("_", ".")):
-                yield PluginSource(str(path), "folder", str(path), _file_loader(path))
+        for path in paths:
+            yield PluginSource(str(path), "folder", str(path), _file_loader(path))
+
+
+def examine(folders: Sequence[Path]) -> Iterator[tuple[Path, os.stat_result | Exception]]:
+    """What `folder_files` would load: every file as it is, or why it, or its folder, would be refused."""
+    for folder in folders:
+        try:
+            paths = _plugin_paths(folder)
+        except ConfigError as error:
+            yield folder, error
+            continue
+        for path in paths:
+            try:
+                with trusted_files.opened(path) as file:
+                    yield path, os.fstat(file)
+            except (ConfigError, OSError) as error:
+                yield path, error
+
+
+def _plugin_paths(folder: Path) -> list[Path]:
+    """What `folder` holds that is taken for a plugin, by name. Raises ConfigError when it cannot be listed."""
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except (OSError, ValueError) as error:  # ValueError: a NUL, which TOML can say and no file system knows
+        why = f"plugins.folders: {folder} is not a folder that can be read ({error})"
+        raise ConfigError(f"{why}; create it, correct its mode or remove the entry") from error
+    return [folder / name for name in names if name.endswith(".py") and not name.startswith(("_", "."))]
 
 
 def load_file(path: Path) -> ModuleType:
-    """Run `path` as a module of its own. Raises ConfigError when someone else could have written it.
+    """Run `path` as a module of its own.
 
-    The source is compiled from what was read, never taken from a bytecode cache, so a file that was replaced a
-    moment ago is the one that runs.
+    The source is compiled from what was read of the file that was checked, never taken from a bytecode cache, so a
+    file that was replaced a moment ago is the one that runs. Raises ConfigError when someone else could have written
+    it, OSError when it cannot be read, and whatever the plugin raises.
     """
-    check_trusted(path.parent)  # where the name lives; a link's file may lie elsewhere
-    check_trusted(path)
+    source = trusted_files.read(path)
+    code = compile(source, str(path), "exec", dont_inherit=True)
     module_name = f"pilotfish_plugin_{path.stem}_{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None  # a .py file always has a loader
     module = importlib.util.module_from_spec(spec)
-    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    _remember_lines(path, source)
     before = sys.modules.get(module_name)
     sys.modules[module_name] = module
     try:
         exec(code, module.__dict__)
     except BaseException:
-        del sys.modules[module_name]
+        sys.modules.pop(module_name, None)
         if before is not None:
             sys.modules[module_name] = before
         raise
     return module
 
 
-def check_trusted(path: Path) -> None:
-    """Raise ConfigError unless only this user (or root) can change `path`, a file or a folder."""
-    real = path.resolve()
-    for place in (real.parent, real) if real.is_file() else (real,):
-        status = place.stat()
-        if status.st_mode & _OTHERS_MAY_WRITE:
-            raise ConfigError(f"{place}: others may write to it, so it is not loaded; run: chmod go-w '{place}'")
-        if status.st_uid not in {os.geteuid(), 0}:
-            raise ConfigError(
-                f"{place}: belongs to another user (uid {status.st_uid}), so it is not loaded; "
-                f"copy it, or run: chown {os.geteuid()} '{place}'"
-            )
+def _remember_lines(path: Path, source: bytes) -> None:
+    """Tracebacks show the lines that run, whatever the file says by then."""
+    lines = importlib.util.decode_source(source).splitlines(keepends=True)
+    linecache.cache[str(path)] = (len(source), None, lines, str(path))  # without a time it is never looked up again
 
 
 def _importer(module: str) -> Callable[[], ModuleType]:
@@ -115,8 +138,8 @@ def _file_loader(path: Path) -> Callable[[], ModuleType]:
     return lambda: load_file(path)
 
 
-def _missing(folder: Path) -> Callable[[], ModuleType]:
+def _raiser(error: Exception) -> Callable[[], ModuleType]:
     def load() -> ModuleType:
-        raise ConfigError(f"plugins.folders: {folder} is not a folder that can be read; create it or remove the entry")
+        raise error
 
     return load

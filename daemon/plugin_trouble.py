@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
 import pilotfish
+
+LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,30 @@ class Problem:
         return f"{who}{self.message}{place}"
 
 
+def problem_of(plugin: str, where: str, error: BaseException, consequence: str = LEFT_OUT) -> Problem:
+    """What `error`, raised by a plugin or while it was loaded from `where`, means."""
+    return Problem(plugin, locate(error, where), f"{consequence}: {describe(error)}")
+
+
 def describe(error: BaseException) -> str:
     """The exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    try:
+        said = str(error)
+    except BaseException as worse:  # its text is a plugin's code as well
+        reraise_interrupt(worse)
+        said = f"(and {type(worse).__name__} in its __str__)"
+    return " ".join(f"{type(error).__name__}: {said}".split())
+
+
+def reraise_interrupt(error: BaseException) -> None:
+    """Raise `error` again if it is the user's Ctrl-C.
+
+    Whatever else comes out of a plugin's code is the plugin's own and ends nothing but its call: SystemExit, a
+    native extension's panic, CancelledError. Python raises the user's KeyboardInterrupt in the main thread only; one
+    on another thread is a plugin's as well.
+    """
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
 
 
 def locate(error: BaseException, where: str) -> str:

@@ -3,7 +3,7 @@
 A plugin counts as a whole: while it loads, its registrations go to a shelf of its own, which is emptied into the
 registry only once every one of its registration hooks has returned. One that raises before that leaves nothing
 behind. pluggy would stop a hook's whole chain at the first exception, so no hook is ever broadcast: each plugin is
-called alone, and what it raises becomes a `Problem` with the plugin's file and line.
+called alone, and what it raises, be it a SystemExit, becomes a `Problem` with the plugin's file and line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pluggy
 from pilotfish.daemon import plugin_sources
 from pilotfish.daemon.config import Config
 from pilotfish.daemon.plugin_sources import PluginSource
-from pilotfish.daemon.plugin_trouble import Problem, describe, locate
+from pilotfish.daemon.plugin_trouble import LEFT_OUT, Problem, problem_of, reraise_interrupt
 from pilotfish.hooks import specs
 from pilotfish.hooks.errors import ProtocolViolation, UsageError
 from pilotfish.hooks.protocols import Bridge, Drafter, Verifier, Vocabulary
@@ -118,10 +118,10 @@ class Registry:
                 self._call_one(
                     source.name, f"pilotfish_register_{kind}", register=shelf.register(kind), config=self._table
                 )
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             if plugin is not None and self._manager.get_plugin(source.name) is plugin:
                 self._manager.unregister(plugin)
-            self._report(source, error, "left out")
+            self._report(source, error)
             return False
         finally:
             shelf.closed = True
@@ -167,7 +167,7 @@ class Registry:
                 bridge = entry.factory(drafter, target)
                 if bridge is not None:
                     return name, _checked(bridge, Bridge, f"bridge {name!r}")
-            except Exception as error:
+            except BaseException as error:
                 self._report(entry.source, error, f"bridge {name!r} skipped")
         return None
 
@@ -179,7 +179,7 @@ class Registry:
         for source, chosen in self._ask("pilotfish_choose_drafters", target=target, available=tuple(available)):
             try:
                 return _among(chosen, available)
-            except UsageError as error:
+            except BaseException as error:  # a list of the plugin's own kind may raise anything as it is read
                 self._report(source, error, "choice ignored")
         return tuple(available)
 
@@ -225,7 +225,7 @@ class Registry:
             if built.name != name:
                 raise ProtocolViolation(f"registered as {name!r} but its name is {built.name!r}; make them equal")
             return built
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._report(entry.source, error, f"{kind[:-1]} {name!r} not available")
             return None
 
@@ -245,7 +245,7 @@ class Registry:
         for name in dict.fromkeys(implementation.plugin_name for implementation in implementations):
             try:
                 answer = self._call_one(name, hook, **arguments)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 self._report(self._sources[name], error, f"{hook} failed")
                 continue
             if answer is not None:
@@ -255,9 +255,10 @@ class Registry:
         others = [other for name, other in self._manager.list_name_plugin() if name != plugin]
         return self._manager.subset_hook_caller(hook, others)(**arguments)
 
-    def _report(self, source: PluginSource, error: BaseException, consequence: str) -> None:
-        where = locate(error, source.where)
-        self._add_problem(Problem(source.name, where, f"{consequence}: {describe(error)}"))
+    def _report(self, source: PluginSource, error: BaseException, consequence: str = LEFT_OUT) -> None:
+        """Whatever a plugin raised becomes a problem; only the user's Ctrl-C goes on."""
+        reraise_interrupt(error)
+        self._add_problem(problem_of(source.name, source.where, error, consequence))
         log.debug("plugin %s", source.name, exc_info=error)
 
     def _add_problem(self, problem: Problem) -> None:

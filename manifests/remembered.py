@@ -82,12 +82,13 @@ def stamp_of(file: Path) -> Stamp:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` by a file with these bytes, readable by its owner only, whole or not at all. Raises OSError."""
+def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace `path` by a file with these bytes and this mode, whole or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -99,7 +100,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _settled(stamp: Stamp) -> bool:
-    return time.time() - max(stamp[1], stamp[2]) / 1e9 > SETTLED_SECONDS
+    """Whether a change made now would get another time than those in the stamp.
+
+    A time that lies ahead, because the clock was put back or somebody set it, differs from now as well.
+    """
+    return all(abs(time.time() - changed / 1e9) > SETTLED_SECONDS for changed in stamp[1:3])
 
 
 def _key(file: Path) -> str:

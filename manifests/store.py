@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pilotfish.hooks.errors import BrokenModel, InvalidModelName, ModelNotFound
+from pilotfish.hooks.errors import BrokenModel, ConfigError, InvalidModelName, ModelNotFound, WorldError
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.digests import Digest
+from pilotfish.manifests.looking import is_dir, is_file
 from pilotfish.manifests.manifest import Layer, Manifest, ModelConfig, parse_config, parse_manifest
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.writer import add_gguf
@@ -41,11 +42,24 @@ class Listing:
 
 
 def default_root() -> Path:
-    """`$OLLAMA_MODELS` if set, else the first that exists of `~/.ollama/models` and the Linux service's folder."""
+    """`$OLLAMA_MODELS` if set, else the first that exists of `~/.ollama/models` and the Linux service's folder.
+
+    Ollama takes the variable as it stands: `~/x` is a folder named `~` wherever the server was started, which nobody
+    else can know. Raises ConfigError for such a path, and for a user without a home folder where there is no service.
+    """
     if named := os.environ.get("OLLAMA_MODELS", "").strip().strip("\"'"):
+        if not Path(named).is_absolute():
+            why = "is not absolute, and Ollama takes it from the folder it was started in"
+            raise ConfigError(f"OLLAMA_MODELS: {named} {why}; write the whole path, here and for Ollama")
         return Path(named)
-    home = Path.home() / ".ollama" / "models"
-    return next((root for root in (home, SERVICE_ROOT) if _is_dir(root / "manifests")), home)
+    try:
+        home = Path.home() / ".ollama" / "models"
+    except RuntimeError as error:
+        if is_dir(SERVICE_ROOT):
+            return SERVICE_ROOT
+        why = "~/.ollama/models cannot be found, because this user has no home folder"
+        raise ConfigError(f"{why}; set HOME, or OLLAMA_MODELS to the model store") from error
+    return next((root for root in (home, SERVICE_ROOT) if is_dir(root / "manifests")), home)
 
 
 class Store:
@@ -56,9 +70,20 @@ class Store:
         self.root = root
 
     @classmethod
-    def find(cls) -> Store:
-        """The store that Ollama uses on this machine."""
-        return cls(default_root())
+    def find(cls, root: Path | None = None) -> Store:
+        """The store at `root`, else the one that Ollama uses on this machine; it need not be there yet.
+
+        Raises ConfigError as `default_root` does, and WorldError for a store that is there and cannot be read.
+        """
+        store = cls(root or default_root())
+        try:
+            next(store.manifests.iterdir(), None)
+        except FileNotFoundError:
+            pass  # nothing was pulled yet
+        except OSError as error:
+            remedy = "run as the user who runs Ollama, or name another store with OLLAMA_MODELS"
+            raise WorldError(f"{store.manifests} cannot be read: {error.strerror}; {remedy}") from error
+        return store
 
     @classmethod
     def of_blob(cls, path: Path) -> Store | None:
@@ -96,7 +121,7 @@ class Store:
         """
         wanted = ModelName.parse(name) if isinstance(name, str) else name
         path = self.manifests / wanted.path
-        if not _is_file(path):
+        if not is_file(path):
             wanted = self._folded(wanted)
             path = self.manifests / wanted.path
         return self._read(wanted, path)
@@ -211,24 +236,10 @@ def _files(folder: Path, depth: int, skipped: list[Skipped]) -> Iterator[Path]:
         skipped.append(Skipped(folder, f"cannot be listed: {error.strerror}"))
         return
     for entry in entries:
-        if depth > 1 and _is_dir(entry):
+        if depth > 1 and is_dir(entry):
             yield from _files(entry, depth - 1, skipped)
-        elif depth == 1 and not _is_dir(entry) and not entry.name.startswith("."):
+        elif depth == 1 and not is_dir(entry) and not entry.name.startswith("."):
             yield entry
-
-
-def _is_dir(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # no permission to look
-        return False
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def _read_bounded(path: Path, limit: int) -> bytes:

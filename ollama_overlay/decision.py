@@ -8,7 +8,7 @@ the first time, the runner does while it loads; it still can become the stock se
 from __future__ import annotations
 
 import importlib.util
-import itertools
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,12 @@ from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.ollama_overlay.attempts import Attempts
 from pilotfish.ollama_overlay.blob_users import Blob, blob_of
-from pilotfish.ollama_overlay.launch import parse
+from pilotfish.ollama_overlay.launch import model_path, parse
 from pilotfish.ollama_overlay.ollama_libraries import unfit
 from pilotfish.ollama_overlay.pinned import PinnedManifests
 from pilotfish.ollama_overlay.stock import stock_server
+
+log = logging.getLogger("pilotfish.shim")
 
 ENGINE_PACKAGE = "llama_cpp"
 
@@ -50,7 +52,7 @@ def decide(
     """The decision for a launch with arguments `argv`. Raises nothing: what goes wrong is a reason for stock."""
     model = "?"
     try:
-        path = _model_path(argv)
+        path = model_path(argv)
         model = path.name
         blob = blob_of(path)
         if blob is not None:
@@ -58,7 +60,9 @@ def decide(
         return _decide(argv, model, path, blob, state_dir, load_config(), has_engine)
     except PilotfishError as error:
         return Decision(False, model, str(error))
-    except Exception as error:  # the floor is plain Ollama, whatever happened
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the floor is plain Ollama, whatever happened
         return Decision(False, model, f"deciding failed ({type(error).__name__}: {error})")
 
 
@@ -75,6 +79,8 @@ def _decide(
         return Decision(False, model, "PILOTFISH=off is set")
     if reason := _switched_off(config, blob):
         return Decision(False, model, reason)
+    if not path.is_absolute():
+        return Decision(False, model, f"{path} is a relative path; give OLLAMA_MODELS to Ollama as an absolute one")
     parse(argv)
     if not has_engine():
         return Decision(False, model, f"{ENGINE_PACKAGE} is not installed; run: pip install 'pilotfish[llama]'")
@@ -92,14 +98,6 @@ def _runner(model: str, config: Config, state_dir: Path) -> Decision:
     if misfit := unfit(folder, state_dir):
         return Decision(True, model, f"{reason}, with the bundled libllama; the one in {folder} does not fit: {misfit}")
     return Decision(True, model, f"{reason}, with the libllama in {folder}", ollama_libraries=True)
-
-
-def _model_path(argv: Sequence[str]) -> Path:
-    """The word after --model; a path that is no file when there is none, which `parse` then refuses."""
-    for flag, value in itertools.pairwise(argv):
-        if flag in ("--model", "-m"):
-            return Path(value)
-    return Path("no model")
 
 
 def _switched_off(config: Config, blob: Blob | None) -> str:
@@ -128,5 +126,9 @@ def _changed(blob: Blob | None, state_dir: Path) -> str:
         return ""
     pinned = PinnedManifests(state_dir)
     mismatch = pinned.mismatch(blob.users)
-    pinned.pin(blob.users)
+    try:
+        pinned.pin(blob.users)
+    except OSError as error:  # a full or read-only disk: what cannot be pinned anew must not be refused for ever
+        log.warning("%s cannot be written (%s): models are not compared with their pins", state_dir, error.strerror)
+        return ""
     return mismatch and f"{mismatch}; it is pinned anew, and speculates from the next load on"

@@ -56,5 +56,5 @@ def _parsed(line: bytes) -> Logged | None:
     try:
         table = json.loads(line)
         return Logged(float(table["time"]), *(str(table[field.name]) for field in fields(Logged)[1:]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None

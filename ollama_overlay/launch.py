@@ -7,6 +7,7 @@ stock server instead.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,14 @@ def parse(argv: Sequence[str]) -> Launch:
     if "model" not in seen:
         raise UsageError("--model: missing; name the GGUF file to serve")
     return Launch(**seen)  # type: ignore[arg-type]  # the tables below only produce Launch's own fields
+
+
+def model_path(argv: Sequence[str]) -> Path:
+    """The word after --model, whatever else `argv` says; a path that is no file when there is none."""
+    for flag, value in itertools.pairwise(argv):
+        if flag in ("--model", "-m"):
+            return Path(value)
+    return Path("no model")
 
 
 _Reader = Callable[[str, str], Mapping[str, object]]

@@ -58,5 +58,5 @@ def read(tree: Path) -> Record | None:
         )
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be used ({error}); remove {tree} and install the overlay again") from error

@@ -1,20 +1,21 @@
 """The runner process: `python -m pilotfish.ollama_overlay.runner --model BLOB --port N ...`, as llama-server.
 
 It listens at once and answers 503 while the model loads. It ends with 0 on SIGTERM or SIGINT, or when the front that
-started it is gone, and with 1, after a
-line that says why, when the launch is not for it, the port is taken or the model cannot be loaded. Where the shim
-named a stock llama-server it becomes that one instead of ending with 1, and starts one beside itself for requests
-that it does not serve. It also ends with 1, and is not replaced, when its engine's thread ends: Ollama loads the model
-again.
+started it is gone, and with 1, after a line that says why, when the launch is not for it, the port is taken, the model
+cannot be loaded, or anything else goes wrong before it is. Where the shim named a stock llama-server it becomes that
+one instead of ending with 1, and starts one beside itself for requests that it does not serve. It also ends
+with 1, and is not replaced, when its engine's thread ends: Ollama loads the model again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,10 +25,11 @@ from aiohttp import web
 from pilotfish.daemon import config, paths
 from pilotfish.daemon.certify.idle import certifying, idle_certifier
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
+from pilotfish.daemon.plugin_trouble import describe
 from pilotfish.daemon.tether import when_let_go
-from pilotfish.hooks.errors import PilotfishError
+from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.ollama_overlay.about import ModelCard
-from pilotfish.ollama_overlay.attempts import unfinished
+from pilotfish.ollama_overlay.attempts import Attempts
 from pilotfish.ollama_overlay.engine_thread import Generates
 from pilotfish.ollama_overlay.launch import Launch, parse
 from pilotfish.ollama_overlay.link import in_force, linked
@@ -56,12 +58,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to stop; returns the exit code, unless the stock server takes this process over."""
     _set_up_logging()
     arguments = sys.argv[1:] if argv is None else argv
+    ready = threading.Event()
     try:
         # Per token, uvloop takes 150 us less of the cores that the engine computes on than asyncio's own loop.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-            ending = loop.run(serve(parse(arguments), arguments))
+            ending = loop.run(serve(parse(arguments), arguments, ready))
     except PilotfishError as error:
         ending = Ending(str(error))
+    except KeyboardInterrupt:  # Ctrl-C before anybody listened for it
+        raise
+    except BaseException as error:  # the floor is plain Ollama, whatever happened
+        if ready.is_set():
+            raise
+        log.error("starting failed", exc_info=error)
+        ending = Ending(f"starting failed: {describe(error)}")
     if ending.failure:
         if stock_server():
             become_stock(ending.failure, arguments)
@@ -74,13 +84,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-async def serve(launch: Launch, arguments: Sequence[str]) -> Ending:
-    """Load and serve until a signal. `arguments` are what `launch` was parsed from. Raises ConfigError."""
+async def serve(launch: Launch, arguments: Sequence[str], ready: threading.Event) -> Ending:
+    """Load and serve until a signal. `arguments` are what `launch` was parsed from. Raises ConfigError.
+
+    `ready` is set once the model is loaded: from then on there is no way back to the stock server.
+    """
     stop = _stop_on_signals()
     settings = in_force(_with_engine_log(config.load_or_last_good()), launch)
     begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
     sidecar = Sidecar.of_this_process(arguments, settings.engine.sidecar_idle_s)
-    server = Server(lambda: _load(launch, settings), n_predict=launch.n_predict, sidecar=sidecar)
+    server = Server(lambda: _load(launch, settings, ready), n_predict=launch.n_predict, sidecar=sidecar)
     runner = web.AppRunner(server.app, access_log=None, handler_cancellation=True, shutdown_timeout=0.5)
     await runner.setup()
     try:
@@ -127,15 +140,20 @@ async def _until_stopped(
     return Ending()
 
 
-def _load(launch: Launch, settings: config.Config) -> tuple[Generates, ModelCard]:
+def _load(launch: Launch, settings: config.Config, ready: threading.Event) -> tuple[Generates, ModelCard]:
     # Imported here, on the engine's thread: the engine's libraries take a while, and /health should answer meanwhile.
     from pilotfish.ollama_overlay.loading import load
 
     state_dir = paths.state_dir()
-    if stock_server() is None:
-        return load(launch, settings, state_dir)
-    with unfinished(state_dir, launch.model):
-        return load(launch, settings, state_dir)
+    attempts = Attempts(state_dir, launch.model)
+    with attempts.watched() if stock_server() else contextlib.nullcontext():
+        try:
+            loaded = load(launch, settings, state_dir)
+        except StopIteration as error:  # the one exception that the future of a load cannot carry
+            raise EngineError(describe(error)) from error
+    attempts.forget()
+    ready.set()
+    return loaded
 
 
 def _with_engine_log(settings: config.Config) -> config.Config:

@@ -13,8 +13,10 @@ import sys
 from collections.abc import Sequence
 
 from pilotfish.daemon.paths import state_dir
+from pilotfish.hooks.errors import ConfigError
 from pilotfish.ollama_overlay import decision_log
 from pilotfish.ollama_overlay.decision import Decision, decide
+from pilotfish.ollama_overlay.launch import model_path
 from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA
 
 LIMIT_SECONDS = 5  # a folder on a dead network drive: the alarm ends the process, and the script goes on with stock
@@ -24,18 +26,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Decide, say it, and return the exit code."""
     signal.alarm(LIMIT_SECONDS)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
-    decision = decide(sys.argv[1:] if argv is None else argv, state_dir())
-    _say(decision)
+    decision = _decision(sys.argv[1:] if argv is None else argv)
+    with contextlib.suppress(OSError, ConfigError):  # a full disk, or a stderr that is gone, must not cost a load
+        _say(decision)
     if not decision.runner:
         return DECIDED_STOCK
     return RUNNER_ON_OLLAMA if decision.ollama_libraries else RUNNER
 
 
+def _decision(argv: Sequence[str]) -> Decision:
+    try:
+        return decide(argv, state_dir())
+    except ConfigError as error:  # no home folder: there is nothing to remember in
+        return Decision(False, model_path(argv).name, str(error))
+
+
 def _say(decision: Decision) -> None:
     program = "runner" if decision.runner else "stock llama-server"
     sys.stderr.write(f"pilotfish: {program} for {decision.model}: {decision.reason}\n")
-    with contextlib.suppress(OSError):  # the line above was said, and a full disk must not cost a load
-        decision_log.record(state_dir(), decision.model, "runner" if decision.runner else "stock", decision.reason)
+    decision_log.record(state_dir(), decision.model, "runner" if decision.runner else "stock", decision.reason)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the shim starts: the runner or, when even importing it fails, the stock llama-server.
 
-Nothing is imported here that an incomplete installation could lack.
+Nothing is imported here that an incomplete installation could lack: all of it was imported to decide, a moment ago.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pilotfish.daemon.paths import state_dir
+from pilotfish.ollama_overlay.attempts import Attempts
+from pilotfish.ollama_overlay.launch import model_path
 from pilotfish.ollama_overlay.ollama_libraries import load_backends
 from pilotfish.ollama_overlay.shim_script import LIBRARY_FOLDER
 from pilotfish.ollama_overlay.stock import become_stock, stock_server
@@ -20,13 +23,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         if stock_server() and (folder := os.environ.get(LIBRARY_FOLDER)):
-            load_backends(Path(folder))
+            _load_backends(Path(folder), arguments)
         run = _runner()
-    except Exception as error:
-        if stock_server() is None:
+    except BaseException as error:  # a package that calls sys.exit as it is imported is no better than one that lacks
+        if stock_server() is None or isinstance(error, KeyboardInterrupt):
             raise
         become_stock(f"the runner cannot be started ({type(error).__name__}: {error})", arguments)
     return run(arguments)
+
+
+def _load_backends(folder: Path, arguments: Sequence[str]) -> None:
+    """A library that crashes here crashes at every load, so it counts as the load does."""
+    with Attempts(state_dir(), model_path(arguments)).watched():
+        load_backends(folder)
 
 
 def _runner() -> Callable[[Sequence[str]], int]:

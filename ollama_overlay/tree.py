@@ -6,8 +6,10 @@
     <prefix>/lib/ollama/llama-server  the shim
     <prefix>/pilotfish-overlay.json   what the tree was made from
 
-A tree is made beside its place and renamed into it, so that whoever looks finds the old one or the new one. Nothing
-of the original is ever written to; a hard link shares the original's bytes, which nobody here changes.
+A tree is made beside its place and exchanged with the one that is there, in one step, so that whoever looks finds the
+old one or the new one. Where the system cannot exchange (`exchange`), there is a moment between two renames; the next
+command that works on the tree puts back what an installation that was killed in it left. Nothing of the original is
+ever written to; a hard link shares the original's bytes, which nobody here changes.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pilotfish.daemon.folder_lock import alone_in
 from pilotfish.daemon.paths import data_dir
 from pilotfish.hooks.errors import PilotfishError, UsageError
 from pilotfish.manifests.fingerprints import library_fingerprint
 from pilotfish.ollama_overlay import record
 from pilotfish.ollama_overlay.buildinfo import read_build
+from pilotfish.ollama_overlay.exchange import exchange
 from pilotfish.ollama_overlay.installation import SERVER, Installation, find
 from pilotfish.ollama_overlay.record import Record
 from pilotfish.ollama_overlay.service import write_files
@@ -33,6 +37,7 @@ from pilotfish.ollama_overlay.shim_script import shim_script
 
 LIBRARY = Path("lib", "ollama")
 BINARY = Path("bin", "ollama")
+OLD = ".old"  # ends the name of a tree that is being replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +72,18 @@ def install(
     original = find(named, is_overlay)
     _check_apart(prefix, original)
     wanted = _describe(original, state_dir, python)
-    if _known(prefix) == wanted and not list(_damage(prefix, wanted)):
-        return wanted, False
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{prefix.name}.", dir=prefix.parent))
-    try:
-        scratch.chmod(0o755)
-        _build(scratch, wanted)
-        write_files(scratch, prefix / BINARY)
-        _put_in_place(scratch, prefix)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with _alone_at(prefix):
+        if _known(prefix) == wanted and not list(_damage(prefix, wanted)):
+            return wanted, False
+        scratch = _scratch(prefix)
+        try:
+            scratch.chmod(0o755)
+            _build(scratch, wanted)
+            write_files(scratch, prefix / BINARY)
+            _put_in_place(scratch, prefix)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
     return wanted, True
 
 
@@ -93,9 +99,34 @@ def status(prefix: Path, state_dir: Path | None = None) -> Status:
 def remove(prefix: Path) -> None:
     """Take the overlay away, and nothing else. Raises UsageError when there is none at `prefix`."""
     prefix = prefix.expanduser().absolute()
-    if not (prefix / record.FILE_NAME).is_file():
-        raise UsageError(f"{prefix}: no overlay is installed there; see: pilotfish overlay status")
-    shutil.rmtree(prefix)
+    with _alone_at(prefix) if prefix.parent.is_dir() else contextlib.nullcontext():
+        if not (prefix / record.FILE_NAME).is_file():
+            raise UsageError(f"{prefix}: no overlay is installed there; see: pilotfish overlay status")
+        scratch = _scratch(prefix)
+        prefix.rename(scratch)  # in one step: half a tree would be taken for somebody's files
+        shutil.rmtree(scratch)
+
+
+@contextlib.contextmanager
+def _alone_at(prefix: Path) -> Iterator[None]:
+    """One command at a time works on the tree, and what one that was killed left is cleared away first."""
+    with alone_in(prefix.parent):
+        left = [path for path in prefix.parent.iterdir() if path.name.startswith(_scratch_name(prefix))]
+        whole = [path for path in left if path.suffix == OLD and (path / record.FILE_NAME).is_file()]
+        if whole and not prefix.exists():
+            whole[0].rename(prefix)
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
+        yield
+
+
+def _scratch(prefix: Path) -> Path:
+    """A new folder beside `prefix`, on the same file system."""
+    return Path(tempfile.mkdtemp(prefix=_scratch_name(prefix), dir=prefix.parent))
+
+
+def _scratch_name(prefix: Path) -> str:
+    return f".{prefix.name}.pilotfish-overlay-"
 
 
 def _describe(original: Installation, state_dir: Path | None, python: Path) -> Record:
@@ -133,8 +164,10 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def _put_in_place(tree: Path, prefix: Path) -> None:
-    """Rename `tree` to `prefix`; what was there is taken away only when the new one is in place."""
-    old = tree.with_name(f"{tree.name}.old")
+    """Make `tree` the one at `prefix`. The old one then has `tree`'s name, or is gone."""
+    if exchange(tree, prefix):
+        return
+    old = tree.with_name(f"{tree.name}{OLD}")
     with contextlib.suppress(FileNotFoundError):
         prefix.rename(old)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import logging
 import sys
 from typing import Any
 
@@ -12,6 +13,8 @@ import click
 from pilotfish import __version__
 from pilotfish.daemon.cli.console import configure_logging, fail
 from pilotfish.hooks.errors import PilotfishError
+
+log = logging.getLogger("pilotfish.cli")
 
 COMMANDS = {  # name -> module, and the command in it when that is not called `command`
     "bench": "bench",
@@ -60,10 +63,15 @@ def cli(verbose: int) -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
-    """The console script: errors raised on purpose become one line and exit code 1."""
+    """The console script: errors raised on purpose, and the system's about a file, become one line and exit code 1."""
     try:
         return cli.main(args=args, prog_name="pilotfish", standalone_mode=True)
     except PilotfishError as error:
         fail(str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        log.debug("%s", error, exc_info=error)
+        fail(f"{error.filename}: {error.strerror}; check that it is there, its owner and its mode")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -80,7 +80,7 @@ def _pin(model: str, root: Path | None, options: EngineOptions) -> TargetPin:
 
     if model.endswith(".gguf"):
         return pin_file(Path(model), options.state_dir)
-    store = Store(root) if root else Store.find()
+    store = Store.find(root)
     try:
         return pin_model(store, model, options.state_dir)
     except ModelNotFound:

@@ -21,7 +21,7 @@ def command(path: Path | None, root: Path | None) -> None:
     """Watch the config, the plugins and the models, and tell running models what changed, until interrupted."""
     log = logging.getLogger("pilotfish")
     log.setLevel(min(log.level or logging.INFO, logging.INFO))
-    asyncio.run(_govern(path, Store(root) if root else Store.find()))
+    asyncio.run(_govern(path, Store.find(root)))
 
 
 async def _govern(path: Path | None, store: Store) -> None:

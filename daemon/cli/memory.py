@@ -64,7 +64,7 @@ def command() -> None:
 @_models
 def show(as_json: bool, root: Path | None) -> None:
     """List the models whose answers are remembered on disk."""
-    store = Store(root) if root else Store.find()
+    store = Store.find(root)
     found = [(info, _names(info, store)) for drafter in _drafters() for info in _memories(drafter)]
     if as_json:
         click.echo(json.dumps([_as_json(info, names) for info, names in found], indent=2))
@@ -90,7 +90,7 @@ def clear(model: str | None, root: Path | None) -> None:
     Running models forget, too, when their next request begins; one that remembers only until it is unloaded does so
     when every memory is cleared.
     """
-    store = Store(root) if root else Store.find()
+    store = Store.find(root)
     drafters = _drafters()
     found = [(drafter, info) for drafter in drafters for info in _memories(drafter)]
     if model is not None:

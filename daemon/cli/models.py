@@ -22,7 +22,7 @@ from pilotfish.manifests.store import Store
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
 def command(as_json: bool, root: Path | None) -> None:
     """List the models, their pins, and for each whether pilotfish can speculate, and if not, why."""
-    store = Store(root) if root else Store.find()
+    store = Store.find(root)
     with err.status("Reading manifests and checking digests (the first time, every weight file is hashed)"):
         listing = describe_models(store, state_dir())
     if as_json:

@@ -83,7 +83,7 @@ async def _server(root: Path | None, model: str) -> AsyncIterator[str]:
             if await client.alive():
                 yield url
                 return
-    store = Store(root) if root else Store.find()
+    store = Store.find(root)
     if root is None and model == MODEL and not _holds(store, model):
         store = demo_store()
     with err.status(f"Starting a server for {model}"):

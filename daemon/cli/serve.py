@@ -60,4 +60,4 @@ def _store(root: Path | None, demo: bool) -> Store:
         from pilotfish.daemon.lab.demo import demo_store
 
         return demo_store()
-    return Store(root) if root else Store.find()
+    return Store.find(root)

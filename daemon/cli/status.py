@@ -26,7 +26,7 @@ def command(as_json: bool, root: Path | None) -> None:
     """Show whether drafts are in use, for which models, and why not where they are not."""
     from pilotfish.daemon.control.overview import overview
 
-    found = asyncio.run(overview(Store(root) if root else Store.find()))
+    found = asyncio.run(overview(Store.find(root)))
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
         return
@@ -36,7 +36,8 @@ def command(as_json: bool, root: Path | None) -> None:
     for runner in found["runners"]:
         for line in drafter_lines(runner.get("lineup", {})):
             _say(f"         {line} ({runner['model']})")
-    for problem in sorted({problem for runner in found["runners"] for problem in runner["problems"]}):
+    problems = [*found["plugins"].get("problems", ()), *(p for runner in found["runners"] for p in runner["problems"])]
+    for problem in sorted(set(problems)):
         out.print(f"         [red]problem:[/] {escape(problem)}", soft_wrap=True)
     if found["models"]:
         out.print(_models(found["models"]))

@@ -85,7 +85,7 @@ def _runtime_dir() -> Path:
         warnings.simplefilter("ignore")  # that $XDG_RUNTIME_DIR is unset is no news to anyone here
         try:
             return Path(platformdirs.user_runtime_dir("pilotfish"))
-        except PermissionError as error:
+        except (PermissionError, RuntimeError) as error:  # RuntimeError: this user has no home folder
             raise ConfigError(f"control socket: {error}, or {_REMEDY}") from error
 
 

@@ -14,6 +14,7 @@ import aiohttp
 
 from pilotfish.daemon.control.address import is_ours
 from pilotfish.daemon.control.plans import Plan, Registration, Report
+from pilotfish.daemon.plugin_trouble import reraise_interrupt
 from pilotfish.hooks.errors import PilotfishError, RequestError, WorldError
 
 log = logging.getLogger("pilotfish.control")
@@ -124,16 +125,30 @@ class Governed:
     async def _obey(self, plan: Plan) -> None:
         try:
             await self._on_plan(plan)
-        except Exception:
+        except BaseException as error:
+            _raise_if_ours(error)
             log.exception("a plan could not be followed; what was in force stays")
 
     async def _send_reports(self, session: aiohttp.ClientSession, runner: str) -> None:
         sent: Report | None = None
         while True:
-            report = self._report()
-            if report != sent and await self._send(session, f"/v1/runners/{runner}/report", report):
+            report = self._asked()
+            if (
+                report is not None
+                and report != sent
+                and await self._send(session, f"/v1/runners/{runner}/report", report)
+            ):
                 sent = report
             await asyncio.sleep(self._report_every)
+
+    def _asked(self) -> Report | None:
+        """The report, or None when a plugin that is asked for its part of it fails."""
+        try:
+            return self._report()
+        except BaseException as error:
+            _raise_if_ours(error)
+            log.debug("no report", exc_info=error)
+            return None
 
     async def _send(self, session: aiohttp.ClientSession, route: str, report: Report) -> bool:
         """Whether it arrived. A daemon that is gone is noticed by whoever reads its plans."""
@@ -143,3 +158,11 @@ class Governed:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.debug("report not sent: %s", error)
             return False
+
+
+def _raise_if_ours(error: BaseException) -> None:
+    """Raise `error` again if it ends this task or the process; what plugins raise in a callback may look the same."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+    reraise_interrupt(error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ from tomlkit.exceptions import TOMLKitError
 
 from pilotfish.daemon import config as config_file
 from pilotfish.daemon.config import Config, model_key
+from pilotfish.daemon.config_reader import read_text
+from pilotfish.daemon.folder_lock import alone_in
 from pilotfish.daemon.paths import config_dir
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.names import ModelName
+from pilotfish.manifests.remembered import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,12 @@ def set_enabled(enabled: bool, model: str | None = None) -> Edit:
     Raises ConfigError when the file cannot be read, understood or written, and InvalidModelName.
     """
     path = config_file.find() or config_file.candidates()[0]
-    created = not path.exists()
+    with _editing(path) as target:
+        return _set_enabled(path, target, enabled, model)
+
+
+def _set_enabled(path: Path, target: Path, enabled: bool, model: str | None) -> Edit:
+    created = not target.exists()
     document = tomlkit.document() if created else _read(path)
     before = config_file.parse(document.unwrap(), path)
     table, key = _switch(document, before, model)
@@ -42,11 +52,32 @@ def set_enabled(enabled: bool, model: str | None = None) -> Edit:
     if changed:
         table["enabled"] = enabled
         after = config_file.parse(document.unwrap(), path)
-        _write(path, tomlkit.dumps(document))
+        _write(target, tomlkit.dumps(document))
     else:
         after = before
     exceptions = () if model else tuple(n for n, own in after.models.items() if own.enabled is (not enabled))
     return Edit(path, key, changed, created and changed, exceptions)
+
+
+@contextlib.contextmanager
+def _editing(path: Path) -> Iterator[Path]:
+    """The file behind `path`, for one edit at a time: two that read the same file would undo each other."""
+    target = Path(os.path.realpath(path))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with alone_in(target.parent):
+            yield target
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written: {error.strerror}; run as its owner, {_elsewhere(path)}"
+        ) from error
+
+
+def _elsewhere(path: Path) -> str:
+    with contextlib.suppress(ConfigError):
+        if (users := config_dir() / config_file.FILE_NAME) != path:
+            return f"or copy it to {users}, which comes first"
+    return "or name another file with PILOTFISH_CONFIG"
 
 
 def _switch(document: tomlkit.TOMLDocument, config: Config, model: str | None) -> tuple[Any, str]:
@@ -64,26 +95,14 @@ def _table(parent: Any, key: str, *, super_table: bool = False) -> Any:
 
 
 def _read(path: Path) -> tomlkit.TOMLDocument:
+    text = read_text(path)
     try:
-        return tomlkit.parse(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; check its owner and mode") from error
-    except (TOMLKitError, UnicodeDecodeError) as error:
+        return tomlkit.parse(text)
+    except (TOMLKitError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}; mend it first") from error
 
 
-def _write(path: Path, text: str) -> None:
-    """Write-then-rename, so that nobody ever reads half of it; a link stays one, and the mode stays."""
-    target = path.resolve()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=".pilotfish-", delete=False) as file:
-            file.write(text)
-        written = Path(file.name)
-        written.chmod(target.stat().st_mode & 0o7777 if target.exists() else 0o644)
-        written.replace(target)
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be written: {error.strerror}; run as its owner, or copy it to "
-            f"{config_dir() / config_file.FILE_NAME}, which comes first"
-        ) from error
+def _write(target: Path, text: str) -> None:
+    """By write-then-rename, so that nobody ever reads half of it; the mode stays."""
+    mode = target.stat().st_mode & 0o7777 if target.exists() else 0o644
+    write_atomically(target, text.encode(), mode)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pilotfish.daemon.config import Config
 from pilotfish.daemon.control.address import claimed, socket_path
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.pinning import Manifests, pin_again
-from pilotfish.daemon.control.plans import plugin_fingerprint
+from pilotfish.daemon.control.plans import plugin_fingerprint, plugin_problems
 from pilotfish.daemon.control.server import create_app
 from pilotfish.daemon.control.stamps import Stamp, stamp_of
 from pilotfish.daemon.control.watch import Place, Watch
@@ -146,7 +147,8 @@ class Keeper:
         self.governor.config_failed(why)
 
     def _look_at_plugins(self) -> None:
-        self.governor.use_plugins(plugin_fingerprint(self.governor.config.plugins.folders))
+        folders = self.governor.config.plugins.folders
+        self.governor.use_plugins(plugin_fingerprint(folders), plugin_problems(folders))
 
     async def _look_at_manifests(self) -> None:
         if self._manifests is None:
@@ -172,7 +174,7 @@ class Keeper:
     def _places(self) -> list[Place]:
         configs = [self._named] if self._named else list(config_file.candidates())
         # A link's file may lie elsewhere, and is what an editor replaces.
-        folders = {path.parent for named in configs for path in (named, named.resolve())}
+        folders = {path.parent for named in configs for path in (named, Path(os.path.realpath(named)))}
         places = [Place(folder) for folder in (*folders, *self.governor.config.plugins.folders)]
         if self._store:
             places.append(Place(self._store.manifests, recursive=True))
@@ -182,6 +184,11 @@ class Keeper:
 def _read(path: Path | None) -> Config:
     if path is None:
         return Config()
-    if not path.exists():
-        raise ConfigError(f"{path}: is not there; create it again, or start the daemon again to have the defaults")
+    try:
+        path.stat()
+    except FileNotFoundError:
+        remedy = "create it again, or start the daemon again to have the defaults"
+        raise ConfigError(f"{path}: is not there; {remedy}") from None
+    except OSError:
+        pass  # reading it says what is wrong
     return config_file.load_written(path)

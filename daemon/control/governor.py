@@ -44,6 +44,7 @@ class Governor:
         self.reloads = 0
         self.generation = 0
         self.plugins = ""
+        self.plugin_problems: tuple[str, ...] = ()
         self.pins: dict[str, dict[str, Any]] = {}  # model -> what its last pin said
         self._runners: dict[str, ConnectedRunner] = {}
         self._numbers = itertools.count(1)
@@ -68,11 +69,13 @@ class Governor:
             log.warning("%s; the last good config stays in force", why)
         self.config_error = why
 
-    def use_plugins(self, fingerprint: str) -> None:
-        """The files in the plugin folders are these from now on."""
+    def use_plugins(self, fingerprint: str, problems: tuple[str, ...] = ()) -> None:
+        """The files in the plugin folders are these from now on, but for those of which `problems` speaks."""
         if fingerprint == self.plugins:
             return
-        self.plugins = fingerprint
+        self.plugins, self.plugin_problems = fingerprint, problems
+        for problem in problems:
+            log.warning("%s", problem)
         self.generation += 1
         log.info("plugin folders: generation %d", self.generation)
         self._wake()
@@ -120,6 +123,7 @@ class Governor:
             "plugins": {
                 "folders": [str(folder) for folder in self.config.plugins.folders],
                 "generation": self.generation,
+                "problems": list(self.plugin_problems),
             },
             "runners": [_runner_json(runner) for runner in self._runners.values()],
             "models": {model: totals.to_json() for model, totals in self.totals().items()},

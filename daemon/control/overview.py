@@ -10,6 +10,7 @@ from pilotfish.daemon import config as config_file
 from pilotfish.daemon.config import Config, to_table
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.client import ask_status
+from pilotfish.daemon.control.plans import plugin_problems
 from pilotfish.daemon.paths import state_dir
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
@@ -33,7 +34,7 @@ async def overview(store: Store) -> dict[str, Any]:
     return {
         "daemon": {"running": told is not None, "socket": socket, **(told["daemon"] if told else {})},
         "config": {"path": str(config.path) if config.path else None, "error": error, "in_force": to_table(config)},
-        "plugins": told["plugins"] if told else {"folders": [str(folder) for folder in config.plugins.folders]},
+        "plugins": told["plugins"] if told else _plugins(config),
         "runners": told["runners"] if told else [],
         "models": _models(store, config, told["models"] if told else {}, decisions),
         "decisions": decisions[-RECENT:],
@@ -71,6 +72,11 @@ def _config() -> tuple[Config, str]:
         return (Config() if path is None else config_file.load_written(path)), ""
     except ConfigError as error:
         return (config_file.last_good(path) if path else None) or Config(), str(error)
+
+
+def _plugins(config: Config) -> dict[str, Any]:
+    folders = config.plugins.folders
+    return {"folders": [str(folder) for folder in folders], "problems": list(plugin_problems(folders))}
 
 
 def _socket(config: Config) -> str | None:

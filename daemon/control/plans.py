@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.daemon.config import Config, parse, to_table
-from pilotfish.daemon.control.stamps import stamps_of
+from pilotfish.daemon.control.stamps import stamp_from
+from pilotfish.daemon.plugin_sources import examine
+from pilotfish.daemon.plugin_trouble import describe, problem_of
 from pilotfish.daemon.totals import Standing, Totals
 from pilotfish.hooks.errors import ConfigError, RequestError
 
@@ -147,10 +149,19 @@ def needs_new_registry(old: Plan, new: Plan) -> bool:
 
 
 def plugin_fingerprint(folders: Sequence[Path]) -> str:
-    """Another string whenever a plugin file came, went or changed, or whether it is trusted did."""
-    places = sorted(str(folder) + oct(folder.stat().st_mode) for folder in folders if folder.is_dir())
-    files = stamps_of(path for folder in folders for path in folder.glob("*.py") if path.name[0] not in "._")
-    return hashlib.sha256(repr((places, sorted(files.items()))).encode()).hexdigest()[:16]
+    """Another string whenever a plugin file came, went or changed, or whether it is trusted did. Raises nothing."""
+    seen = [
+        (str(path), describe(found) if isinstance(found, Exception) else stamp_from(found))
+        for path, found in examine(folders)
+    ]
+    text = repr(sorted(seen, key=lambda entry: entry[0]))
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
+def plugin_problems(folders: Sequence[Path]) -> tuple[str, ...]:
+    """What is to be said of plugin folders and files that cannot be loaded, as every runner says it. Raises nothing."""
+    refused = ((str(path), found) for path, found in examine(folders) if isinstance(found, Exception))
+    return tuple(str(problem_of(path, path, error)) for path, error in refused)
+
+
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)

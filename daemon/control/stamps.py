@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from pilotfish.manifests.looking import is_dir
 
 Stamp = tuple[int, ...]
 
@@ -11,9 +14,13 @@ Stamp = tuple[int, ...]
 def stamp_of(path: Path) -> Stamp | None:
     """What differs after any change to a file, a change of its mode included; None when there is none."""
     try:
-        status = path.stat()
+        return stamp_from(path.stat())
     except OSError:
         return None
+
+
+def stamp_from(status: os.stat_result) -> Stamp:
+    """The stamp of a file that was looked at already."""
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
 
 
@@ -31,5 +38,5 @@ def files_below(folder: Path, depth: int) -> Iterator[Path]:
     for entry in entries:
         if depth == 1:
             yield entry
-        elif entry.is_dir():
+        elif is_dir(entry):
             yield from files_below(entry, depth - 1)

@@ -11,21 +11,18 @@ import contextlib
 import json
 import logging
 import queue
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
-import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import tomlkit
 
 from pilotfish.daemon import plugin_sources
 from pilotfish.daemon.config import Config, Drafters, to_table
+from pilotfish.daemon.hosting.folders import OwnFolder
 from pilotfish.daemon.registry import Registry
 from pilotfish.daemon.tether import tethered_environment
 from pilotfish.hooks.errors import EngineError, PilotfishError, ProtocolViolation
@@ -123,14 +120,14 @@ class Child:
 
     def __init__(self, command: Sequence[str], config: Config) -> None:
         """Raises EngineError when it cannot be started."""
-        self._folder = Path(tempfile.mkdtemp(prefix="pilotfish-"))  # 0700; short, since a socket's path must be
-        self._remove_folder = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)  # at exit, too
-        self.url = f"unix:{self._folder / 's'}"
+        self._folder = OwnFolder()
+        socket = self._folder.path / "s"
+        self.url = f"unix:{socket}"
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        config_file = self._folder / "pilotfish.toml"
+        config_file = self._folder.path / "pilotfish.toml"
         config_file.write_text(tomlkit.dumps(_plain(to_table(config))))
-        words = [*command, "--socket", str(self._folder / "s"), "--config", str(config_file), "--json"]
+        words = [*command, "--socket", str(socket), "--config", str(config_file), "--json"]
         try:
             self._process = subprocess.Popen(
                 words,
@@ -141,7 +138,7 @@ class Child:
                 process_group=0,  # a Ctrl-C for this process is not meant for it
             )
         except OSError as error:
-            self._remove_folder()
+            self._folder.remove()
             raise EngineError(f"{words[0]}: cannot be started ({error.strerror}); install pilotfish again") from error
         self._reader = threading.Thread(target=self._read, name=f"child-{self._process.pid}", daemon=True)
         self._reader.start()
@@ -197,7 +194,7 @@ class Child:
         assert self._process.stdin is not None  # a pipe
         self._process.stdin.close()
         self._reader.join(STOP_WITHIN)
-        self._remove_folder()
+        self._folder.remove()
 
     def _read(self) -> None:
         """Its output, until the end: the line that says it listens, and what it complains about."""

@@ -23,9 +23,15 @@ class LocalHost:
     ) -> None:
         """`owner` is what a lease says it is for; `wait` is how many seconds a lease is waited for."""
         self.state_dir = state or state_dir()
-        self._store = store or Store.find()
+        self._given = store
         self._owner = owner
         self._wait = wait
+
+    @property
+    def _store(self) -> Store:
+        """Looked for only when a drafter asks for a model: most do not, and it need not be there for them."""
+        self._given = self._given or Store.find()
+        return self._given
 
     def pin(self, model: str) -> TargetPin:
         """A model of the store by its name, or a .gguf file by its path. Raises ModelNotFound or BrokenModel."""

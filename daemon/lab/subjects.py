@@ -21,7 +21,7 @@ def model_path(name: str, root: Path | None = None) -> Path:
     """The GGUF of `name`: a file, a model of the store, or the demo's own model where the store has none."""
     if name.endswith(".gguf") and Path(name).is_file():
         return Path(name)
-    store = Store(root) if root else Store.find()
+    store = Store.find(root)
     try:
         layers = store.manifest(name).of_type(MODEL_LAYER)
     except ModelNotFound:

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from pilotfish.plugins.drafters._memory_clock import now, steady
 from pilotfish.plugins.drafters._memory_config import MemoryConfig
 from pilotfish.plugins.drafters._memory_files import CLEARED, Identity, MemoryFiles, stamp_of
 from pilotfish.plugins.drafters._memory_records import Passage
@@ -51,7 +52,7 @@ class Memory:
         self._index = SuffixIndex(array("i"))
         self._passages: deque[tuple[int, float]] = deque()  # (tokens with the break, when it ended), oldest first
         self._last = array("i")  # the last request whole, prompt and output
-        self._checked = time.time()
+        self._checked = steady()
         self._work: deque[Callable[[], object]] = deque()
         self._worker: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -71,8 +72,8 @@ class Memory:
     def begin(self) -> int:
         """A request begins: notices a clear. The answer is what `remember` wants back."""
         self._notice_clear()
-        if time.time() - self._checked > CHECK_SECONDS:
-            self._checked = time.time()
+        if steady() - self._checked > CHECK_SECONDS:
+            self._checked = steady()
             self._do(self._drop_old)
         return self.epoch
 
@@ -127,7 +128,8 @@ class Memory:
             if epoch != self.epoch:
                 return
             self._index = index
-            self._passages.extend((len(passage.tokens) + 1, passage.time) for passage in passages)
+            latest = now()  # none is from the future, whatever the clock was when it was written
+            self._passages.extend((len(passage.tokens) + 1, min(passage.time, latest)) for passage in passages)
         seconds = time.perf_counter() - started
         log.info("%d tokens of %d earlier requests read in %.2f s", len(tokens), len(passages), seconds)
 
@@ -166,7 +168,7 @@ class Memory:
     def _shrink(self) -> None:
         """Drop the passages that are too old and, if there are too many tokens, the oldest of the rest."""
         most = KEEP * self._config.tokens if self.tokens > self._config.tokens else self.tokens
-        oldest = time.time() - self._config.seconds
+        oldest = now() - self._config.seconds
         dropped = 0
         while self._passages and (self.tokens - dropped > most or self._passages[0][1] < oldest):
             dropped += self._passages.popleft()[0]

@@ -90,7 +90,7 @@ def _about(path: Path) -> tuple[str, tuple[str, ...]]:
     try:
         table = json.loads(path.read_bytes())
         return str(table["name"]), tuple(map(str, table["weights"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "(unknown)", ()
 
 

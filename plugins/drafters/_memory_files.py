@@ -5,6 +5,9 @@
 unlinking: the oldest file when there are too many tokens or it is too old, the whole folder when the user asks. A
 process that finds another `model.json`, or none, knows that the memory was cleared. Folders are 0700, files 0600.
 
+Age alone removes nothing at first sight: a file of somebody else's that is too old goes only when a younger one lies
+beside it. Where everything is too old the clock may be wrong, and what is not read does no harm meanwhile.
+
 A record is one `write`. A crash leaves at most a torn record at a file's end, which the next writer cuts off.
 """
 
@@ -23,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pilotfish.hooks.types import TargetPin
+from pilotfish.plugins.drafters._memory_clock import now, steady
 from pilotfish.plugins.drafters._memory_config import DAY, MemoryConfig
 from pilotfish.plugins.drafters._memory_records import ITEM, Passage, Read, pack, unpack
 
@@ -66,7 +70,7 @@ class MemoryFiles:
         self._identity = identity
         self._about: Stamp | None = None  # of `model.json`, once seen or written
         self._sound: dict[Path, tuple[int, float]] = {}  # of files this process wrote: size, time of the first passage
-        self._pruned = 0.0
+        self._pruned = -PRUNE_SECONDS  # by the steady clock
 
     def cleared(self) -> bool:
         """Whether somebody removed the folder since this process saw it. Costs a `stat`."""
@@ -80,7 +84,7 @@ class MemoryFiles:
         """Every passage young enough, oldest first; the newest `tokens` of the config, to a passage."""
         self.accept()
         self.prune()
-        oldest = time.time() - self._config.seconds
+        oldest = now() - self._config.seconds
         passages: list[Passage] = []
         for path in self._segments():
             passages += (passage for passage in _look_into(path).passages if passage.time >= oldest)
@@ -106,20 +110,18 @@ class MemoryFiles:
         finally:
             os.close(fd)
         self._sound[path] = (size + written, begun)
-        if time.time() - self._pruned > PRUNE_SECONDS or self._full(size + written, begun):
+        if steady() - self._pruned > PRUNE_SECONDS or self._full(size + written, begun):
             self.prune()
 
     def prune(self) -> None:
         """Remove the files that are too old, then the oldest until the rest is small enough."""
-        self._pruned = time.time()
-        sizes: list[tuple[Path, int]] = []
-        for path in self._files():
-            with contextlib.suppress(FileNotFoundError):
-                status = path.stat()
-                if status.st_mtime < self._pruned - self._config.seconds:
-                    path.unlink()
-                else:
-                    sizes.append((path, status.st_size))
+        self._pruned = steady()
+        sizes, aged = self._by_age(now() - self._config.seconds)
+        for path, size in aged:
+            if sizes or path in self._sound:
+                path.unlink(missing_ok=True)
+            else:
+                sizes.append((path, size))
         self._sound = {path: self._sound[path] for path, _ in sizes if path in self._sound}
         excess = sum(size for _, size in sizes) - self._config.tokens * ITEM
         for path, size in sizes[:-1]:
@@ -128,10 +130,20 @@ class MemoryFiles:
             path.unlink(missing_ok=True)
             excess -= size
 
+    def _by_age(self, oldest: float) -> tuple[list[tuple[Path, int]], list[tuple[Path, int]]]:
+        """The files with their sizes, oldest first: those written to since `oldest`, and the others."""
+        young: list[tuple[Path, int]] = []
+        aged: list[tuple[Path, int]] = []
+        for path in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                (aged if status.st_mtime < oldest else young).append((path, status.st_size))
+        return young, aged
+
     def _full(self, size: int, begun: float) -> bool:
         # A file goes when its youngest passage is too old: it holds a day's, or less if little age is allowed.
         span = min(DAY, self._config.seconds / FILES)
-        return size >= self._config.tokens * ITEM // FILES or time.time() - begun > span
+        return size >= self._config.tokens * ITEM // FILES or now() - begun > span
 
     def _open(self) -> tuple[Path, int]:
         """A locked file to append to: a recent one that has room and that nobody writes just now, or a new one."""

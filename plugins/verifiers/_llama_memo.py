@@ -48,7 +48,7 @@ class Memo:
             entries = json.loads(self._path.read_bytes())
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             log.warning("%s is not readable (%s); it is made anew", self._path, error)
             return {}
         return entries if isinstance(entries, dict) else {}

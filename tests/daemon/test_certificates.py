@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,14 +130,34 @@ def without_checksum(data: bytes) -> bytes:
     return json.dumps(table).encode()
 
 
+def too_deep(data: bytes) -> bytes:
+    return b"[" * 100_000
+
+
+def with_an_endless_width(data: bytes) -> bytes:
+    table = json.loads(data)
+    del table["checksum"]
+    table["costs"] = [[float("inf"), 1, 1.0]]
+    return json.dumps({**table, "checksum": _checksum(table)}).encode()
+
+
 def of_another_format(data: bytes) -> bytes:
     return json.dumps({**json.loads(data), "format": 0}).encode()
 
 
 @pytest.mark.parametrize(
     "damage",
-    [edited, without_checksum, of_another_format, lambda data: data[:-40], lambda data: b"", lambda data: b"[1]"],
-    ids=["edited", "no checksum", "other format", "truncated", "empty", "no object"],
+    [
+        edited,
+        without_checksum,
+        too_deep,
+        with_an_endless_width,
+        of_another_format,
+        lambda data: data[:-40],
+        lambda data: b"",
+        lambda data: b"[1]",
+    ],
+    ids=["edited", "no checksum", "too deep", "endless", "other format", "truncated", "empty", "no object"],
 )
 def test_a_damaged_certificate_is_ignored_with_a_log_line(
     damage: Callable[[bytes], bytes],
@@ -151,6 +172,28 @@ def test_a_damaged_certificate_is_ignored_with_a_log_line(
     assert str(path) in caplog.text
     assert "measured again" in caplog.text
     assert store.entries()[0].trouble
+
+
+@pytest.mark.parametrize("step", ["stat", "read_bytes"])
+def test_one_that_is_removed_meanwhile_is_none(
+    step: str, store: CertificateStore, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays, goes = (certificate(identity(replace(options, threads=n))) for n in (1, 2))
+    store.put(stays)
+    vanishing = store.put(goes)
+    really = getattr(Path, step)
+
+    def vanished(path: Path, *more: Any, **named: Any) -> Any:
+        if path == vanishing:
+            path.unlink(missing_ok=True)
+        return really(path, *more, **named)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Path, step, vanished)
+        assert [entry.certificate for entry in store.entries()] == [stays]
+    store.put(goes)
+    monkeypatch.setattr(Path, "read_bytes", vanished if step == "read_bytes" else really)
+    assert store.find(goes.identity) in (None, goes)
 
 
 def test_a_certificate_under_another_ones_name_is_ignored(store: CertificateStore, options: EngineOptions) -> None:

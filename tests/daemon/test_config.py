@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -185,10 +187,39 @@ class TestWhatIsWrong:
             load(path)
         assert str(raised.value).startswith(f"{path}: ")
 
+    def test_one_that_may_not_be_looked_at_is_not_taken_for_none(self, tmp_path, monkeypatch):
+        users = config_file.candidates()[0]
+        really = Path.stat
+
+        def stat(path, **named):
+            if path == users:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return really(path, **named)
+
+        monkeypatch.setattr(Path, "stat", stat)
+        assert find() == users
+
     def test_bytes_that_are_no_text_are_refused(self, tmp_path):
         (tmp_path / "pilotfish.toml").write_bytes(b"\xff\xfe")
         with pytest.raises(ConfigError, match="not valid TOML"):
             load(tmp_path / "pilotfish.toml")
+
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+    def test_utf_16_is_called_by_its_name(self, tmp_path, encoding):
+        path = tmp_path / "pilotfish.toml"
+        path.write_bytes("[speculation]\nenabled = false\n".encode(encoding))
+        with pytest.raises(ConfigError, match=f"{path}: not valid TOML: .*UTF-16.*save it as UTF-8"):
+            load(path)
+
+    @pytest.mark.parametrize("text", ["a = " + "1" * 5000, "a = " + "[" * 100_000, 'a = "\\ud83d"'])
+    def test_what_only_the_parser_minds_is_refused_too(self, write, text):
+        with pytest.raises(ConfigError, match="not valid TOML"):
+            load(write(text))
+
+    @pytest.mark.parametrize("text", ["[plugins]\nfolders = ['{}']", "[daemon]\nsocket = '{}'"])
+    def test_a_home_folder_that_is_not_there_is_named(self, write, text):
+        with pytest.raises(ConfigError, match="~nosuchuser/x: there is no such home folder"):
+            load(write(text.format("~nosuchuser/x")))
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -231,7 +262,38 @@ class TestLastGood:
     def test_an_empty_file_that_was_never_good_means_the_defaults(self, write):
         assert load_or_last_good(write("")).speculation == Config().speculation
 
-    def test_damage_to_what_was_kept_is_no_reason_to_fail(self, write, tmp_path):
-        load_or_last_good(write(self.GOOD))
-        (tmp_path / "state" / config_file.LAST_GOOD).write_text('{"path": 1')
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            b'{"path": 1',
+            b"\xff\xfe\x80",
+            b"[" * 100_000,
+            b"[]",
+            b"5",
+            b'{"path": "PATH", "config": 5}',
+            b'{"path": "PATH"}',
+        ],
+    )
+    def test_damage_to_what_was_kept_is_no_reason_to_fail(self, write, tmp_path, damage):
+        path = write(self.GOOD)
+        kept = tmp_path / "state" / config_file.LAST_GOOD
+        load_or_last_good(path)
+        kept.write_bytes(damage.replace(b"PATH", bytes(path)))
+        assert config_file.last_good(path) is None
+        assert load_or_last_good(path).speculation.max_width == 5
+        assert config_file.last_good(path).speculation.max_width == 5, "it was written anew"
+
+    def test_a_full_disk_costs_the_memory_of_it_and_nothing_else(self, write, tmp_path, monkeypatch):
+        def full(*arguments):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
         assert load_or_last_good(write(self.GOOD)).speculation.max_width == 5
+        assert list((tmp_path / "state").iterdir()) == []
+
+    def test_a_user_without_a_home_folder_has_the_systems_config(self, monkeypatch):
+        for name in ("PILOTFISH_CONFIG", "PILOTFISH_STATE", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is left where there is none
+        assert config_file.candidates() == (config_file.SYSTEM_FILE,)
+        assert load_or_last_good() == Config()

@@ -81,8 +81,19 @@ def test_one_process_cannot_hold_it_twice():
         acquire("NV").__enter__()
 
 
-def test_a_holder_that_has_not_written_yet_is_a_holder(other, folder):
-    (folder / "NV.lease").write_bytes(b"{")
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"{",
+        b"[" * 4000,
+        b"\xff",
+        b'{"pid": Infinity, "command": "", "host": "", "since": 0}',
+        b'{"pid": 1, "command": "", "host": "", "since": 1e300}',
+        b'{"pid": 1, "command": "", "host": "", "since": NaN}',
+    ],
+)
+def test_a_holder_that_has_written_nothing_of_use_is_a_holder(other, folder, said):
+    (folder / "NV.lease").write_bytes(said)
     with pytest.raises(DeviceBusy, match="another process"):
         acquire("NV").__enter__()
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import errno
 import os
 import textwrap
+import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from pilotfish.daemon import plugin_sources
 from pilotfish.daemon.config import Config, Plugins
+from pilotfish.daemon.control.plans import plugin_fingerprint, plugin_problems
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.errors import ConfigError
 from tests.fakes.plugin_files import GOOD, write
@@ -61,6 +65,44 @@ class TestTrust:
         assert "suffix" in registry.drafters
         assert f"{tmp_path / 'nowhere'} is not a folder that can be read" in registry.problems[0].message
 
+    def test_a_folder_below_one_that_others_may_write_is_refused(self, folder: Path) -> None:
+        below = folder / "below"
+        below.mkdir(mode=0o700)
+        write(below, "fine.py", GOOD.format(name="fine"))
+        folder.chmod(0o777)
+        registry = load(below)
+        assert "fine" not in registry.drafters
+        assert f"chmod go-w '{folder}'" in registry.problems[0].message
+
+    @pytest.mark.parametrize("odd", ["no/such", "a\0b", "x" * 5000, "circle", "file"])
+    def test_a_folder_that_cannot_be_listed_is_a_problem_and_nothing_else(self, folder: Path, odd: str) -> None:
+        (folder / "circle").symlink_to("circle")
+        (folder / "file").touch()
+        registry = load(folder / odd)
+        assert "suffix" in registry.drafters
+        assert "is not a folder that can be read" in registry.problems[0].message
+        assert [str(problem) for problem in registry.problems] == list(plugin_problems([folder / odd]))
+        assert plugin_fingerprint([folder / odd]) != plugin_fingerprint([])
+
+    def test_nor_is_one_below_a_folder_that_may_not_be_searched(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        below = folder / "below"
+        below.mkdir()
+
+        def refuse(path: object, *more: object, **where: object) -> NoReturn:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+        with monkeypatch.context() as forbidden:  # root may search every folder
+            for name in ("listdir", "stat", "lstat", "scandir", "open"):
+                forbidden.setattr(os, name, refuse)
+            said, seen = plugin_problems([below]), plugin_fingerprint([below])
+            found = list(plugin_sources.folder_files([below]))
+        assert "Permission denied" in said[0]
+        assert seen != plugin_fingerprint([below])
+        with pytest.raises(ConfigError, match="Permission denied"):
+            found[0].load()
+
     def test_a_changed_file_runs_as_it_is_now(self, folder: Path) -> None:
         path = write(folder, "mine.py", GOOD.format(name="aaa"))
         times = path.stat()
@@ -106,3 +148,26 @@ def test_load_file_refuses_before_it_runs_anything(folder: Path) -> None:
     path.chmod(0o666)
     with pytest.raises(ConfigError):
         plugin_sources.load_file(path)
+
+
+def test_what_becomes_trusted_or_not_is_another_fingerprint(folder: Path) -> None:
+    path = write(folder, "mine.py", GOOD.format(name="mine"))
+    good = plugin_fingerprint([folder])
+    for place, mode in ((folder.parent, 0o777), (folder, 0o777), (path, 0o666)):
+        before = place.stat().st_mode
+        place.chmod(mode)
+        assert plugin_fingerprint([folder]) != good
+        place.chmod(before)
+    assert plugin_problems([folder]) == ()
+
+
+def test_a_traceback_shows_the_lines_that_ran(folder: Path) -> None:
+    path = write(folder, "mine.py", "def fail():\n    raise ValueError('as it was')\n")
+    module = plugin_sources.load_file(path)
+    path.write_text("# another text\n# by now\n")
+    try:
+        module.fail()
+    except ValueError as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+    assert (last.filename, last.lineno, last.line) == (str(path), 2, "raise ValueError('as it was')")
+    assert module.__file__ == str(path)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,12 @@ FAULTS = {
     "on import": ("import no_such_module_anywhere", 1),
     "by its syntax": ("x = 1\ndef f(:\n    pass", 2),
     "by leaving": ("import sys\nsys.exit(3)", 2),
+    "by being cancelled": ("import asyncio\nraise asyncio.CancelledError", 2),
+    "by a native extension's panic": ("class Panic(BaseException): pass\nraise Panic('index out of bounds')", 2),
+    "by an error whose text raises": (
+        "class Odd(Exception):\n    def __str__(self): raise SystemExit\nraise Odd",
+        3,
+    ),
     "after registering a drafter": (
         GOOD.format(name="half") + "        raise RuntimeError('changed my mind')\n",
         9,
@@ -137,6 +144,57 @@ class TestAFaultyPluginIsLeftOutWhole:
         with pytest.raises(Exception, match="inside the hook"):
             module.later("late", object)
         assert "late" not in registry.drafters
+
+
+# What is no Exception and comes out of plugins all the same.
+RAISED = ["SystemExit(3)", "__import__('asyncio').CancelledError()", "BaseException('panic')", "GeneratorExit()"]
+
+
+class TestWhateverIsRaised:
+    """No exception that a plugin chooses to raise ends its host."""
+
+    @pytest.mark.parametrize("raised", RAISED)
+    def test_by_a_factory_is_a_problem(self, folder: Path, raised: str) -> None:
+        text = f"""
+            from pilotfish.hooks import hookimpl
+            @hookimpl
+            def pilotfish_register_drafters(register): register("mine", leave)
+            def leave(*args): raise {raised}
+        """
+        write(folder, "mine.py", text)
+        registry = load(folder)
+        assert registry.drafter("mine") is None
+        assert "'mine' not available" in registry.problems[0].message
+
+    @pytest.mark.parametrize("raised", RAISED)
+    def test_by_a_bridge_and_by_every_hook_is_a_problem(self, folder: Path, raised: str) -> None:
+        text = f"""
+            from pilotfish.hooks import hookimpl
+            @hookimpl
+            def pilotfish_register_bridges(register): register("leaving", leave)
+            @hookimpl
+            def pilotfish_model_pinned(pin): leave()
+            @hookimpl
+            def pilotfish_choose_drafters(target, available): leave()
+            def leave(*args): raise {raised}
+        """
+        write(folder, "mine.py", text)
+        registry = load(folder)
+        assert registry.bridge(OWN, OTHER) is None
+        registry.notify_pinned(fake_pin())
+        assert registry.choose(fake_pin(), ["a"]) == ("a",)
+        assert len(registry.problems) == 3
+
+    def test_a_keyboard_interrupt_off_the_main_thread_is_the_plugins(self, folder: Path) -> None:
+        write(folder, "mine.py", "raise KeyboardInterrupt")
+        with ThreadPoolExecutor() as pool:
+            registry = pool.submit(load, folder).result()
+        assert "KeyboardInterrupt" in registry.problems[0].message
+
+    def test_the_users_own_interrupt_gets_through(self, folder: Path) -> None:
+        write(folder, "mine.py", "import signal\nsignal.raise_signal(signal.SIGINT)")
+        with pytest.raises(KeyboardInterrupt):
+            load(folder)
 
 
 class TestNames:
@@ -348,7 +406,7 @@ class TestObservers:
     def test_an_empty_choice_means_no_drafter(self, folder: Path) -> None:
         assert self.watchers(folder, none="return []").choose(fake_pin(), ["a"]) == ()
 
-    @pytest.mark.parametrize("bad", ["raise ValueError", "return 'suffix'", "return 5"])
+    @pytest.mark.parametrize("bad", ["raise ValueError", "return 'suffix'", "return 5", "return [[]]"])
     def test_a_bad_opinion_is_ignored(self, folder: Path, bad: str) -> None:
         registry = self.watchers(folder, xbad=bad)
         assert registry.choose(fake_pin(), ["a"]) == ("a",)

@@ -53,13 +53,30 @@ def test_a_change_of_the_same_size_and_time_is_noticed(settled, tmp_path):
     assert file_digest(settled, tmp_path / "state").hex == hashlib.sha256(b"WEIGHTS").hexdigest()
 
 
-def test_a_file_that_has_just_changed_is_not_remembered(tmp_path):
+@pytest.mark.parametrize(
+    ("now", "remembered"),
+    [(SETTLED_SECONDS / 2, False), (-SETTLED_SECONDS / 2, False), (2 * SETTLED_SECONDS, True), (-3600.0, True)],
+    ids=["just changed", "just changed, by a clock that drifts", "a moment later", "the clock was put back an hour"],
+)
+def test_a_file_is_remembered_when_a_change_would_show(tmp_path, monkeypatch, now, remembered):
     path = tmp_path / "weights"
     path.write_bytes(b"weights")
-    later = time.time_ns() + 10**9
-    os.utime(path, ns=(later, later))
+    changed = path.stat().st_ctime
+    os.utime(path, (changed, changed))
+    changed = path.stat().st_ctime
+    monkeypatch.setattr(time, "time", lambda: changed + now)
     file_digest(path, tmp_path / "state")
-    assert known_digest(path, tmp_path / "state") is None
+    assert (known_digest(path, tmp_path / "state") is not None) is remembered
+
+
+def test_a_file_whose_time_lies_ahead_is_hashed_once(settled, tmp_path, reads):
+    os.utime(settled, (4e9, 4e9))
+    changed = settled.stat().st_ctime
+    while time.time() - changed <= SETTLED_SECONDS:
+        time.sleep(SETTLED_SECONDS / 4)
+    for _ in range(3):
+        file_digest(settled, tmp_path / "state")
+    assert len(reads) == 1
 
 
 def test_without_a_state_folder_nothing_is_remembered(settled, reads):

@@ -1,11 +1,12 @@
 import errno
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
 
-from pilotfish.hooks.errors import BrokenModel, ModelNotFound
+from pilotfish.hooks.errors import BrokenModel, ConfigError, ModelNotFound
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests import store as store_module
 from pilotfish.manifests.digests import Digest
@@ -154,6 +155,22 @@ def test_the_root_is_the_variables_then_the_users_then_the_services(tmp_path, mo
     assert default_root() == home / ".ollama" / "models"
     monkeypatch.setenv("OLLAMA_MODELS", f'"{tmp_path}/elsewhere"')
     assert default_root() == Store.find().root == tmp_path / "elsewhere"
+
+
+def test_a_path_is_taken_as_ollama_takes_it(monkeypatch):
+    monkeypatch.setenv("OLLAMA_MODELS", "~/x")
+    with pytest.raises(ConfigError, match="OLLAMA_MODELS: ~/x is not absolute"):
+        default_root()
+
+
+def test_without_a_home_folder_there_is_the_services_store_or_none(tmp_path, monkeypatch):
+    monkeypatch.delenv("OLLAMA_MODELS", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is left for a user that has none
+    monkeypatch.setattr(store_module, "SERVICE_ROOT", tmp_path)
+    assert default_root() == tmp_path
+    monkeypatch.setattr(store_module, "SERVICE_ROOT", tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"~/\.ollama/models cannot be found"):
+        default_root()
 
 
 def test_a_blobs_path_leads_to_its_store(store, tmp_path):

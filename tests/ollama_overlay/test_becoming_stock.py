@@ -11,7 +11,6 @@ import sys
 import pytest
 
 from pilotfish.ollama_overlay import start
-from pilotfish.ollama_overlay.attempts import unfinished
 from pilotfish.ollama_overlay.stock import become_stock, stock_environment
 from tests.ollama_overlay.processes import free_port
 
@@ -57,6 +56,44 @@ def launch(model, *more):
     return ["--model", str(model), "--port", str(free_port()), "--host", "127.0.0.1", "-c", "512", *more]
 
 
+# What goes wrong before the model is ready, by the line of Python that brings it about.
+FAULTS = {
+    "the config cannot be looked at": "config.load_or_last_good = raising(PermissionError(13, 'Permission denied'))",
+    "a plugin folder cannot be looked at": "runner.plugin_fingerprint = raising(PermissionError(13, 'denied'))",
+    "something leaves": "runner.in_force = raising(SystemExit(0))",
+    "something is cancelled": "runner.Server = raising(asyncio.CancelledError())",
+    "something panics": "runner.Server = raising(BaseException('panic'))",
+    "the load leaves": "loading.load = raising(SystemExit(0))",
+    "the load stops iterating": "loading.load = raising(StopIteration())",
+    "the load panics": "loading.load = raising(BaseException('panic'))",
+    "the state folder is nowhere": "runner.paths.state_dir = raising(ConfigError('no home folder'))",
+}
+FAULTY = """
+import asyncio, sys
+from pilotfish.daemon import config
+from pilotfish.hooks.errors import ConfigError
+from pilotfish.ollama_overlay import loading, runner, start
+
+def raising(error):
+    def fail(*given, **named):
+        raise error
+    return fail
+
+{fault}
+sys.exit(start.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_whatever_is_raised_before_the_model_is_ready_ends_at_stock(environment, tmp_path, fault):
+    words = launch(tmp_path / "model.gguf")
+    command = [sys.executable, "-P", "-c", FAULTY.format(fault=fault), *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[1] == words
+    assert "pilotfish: stock llama-server: " in done.stderr
+
+
 @pytest.mark.parametrize("case", ["a broken file", "a missing file", "a flag for stock"])
 def test_a_launch_that_fails_before_the_model_is_ready_goes_on_as_stock(environment, stock, tmp_path, case):
     model = tmp_path / "model.gguf"
@@ -95,6 +132,19 @@ def test_a_runner_that_cannot_be_imported_becomes_stock(monkeypatch):
     assert "cannot be started" in reason
 
 
+@pytest.mark.parametrize("raised", ["raise SystemExit(0)", "raise BaseException('panic')", "raise ValueError"])
+def test_nor_does_one_whose_import_does_something_else(monkeypatch, tmp_path, raised):
+    became = []
+    (tmp_path / "odd_runner.py").write_text(raised)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PILOTFISH_STOCK", "/stock")
+    monkeypatch.setattr(start, "become_stock", lambda reason, words: became.append(reason) or sys.exit("stock"))
+    monkeypatch.setattr(start, "_runner", lambda: __import__("odd_runner"))
+    with pytest.raises(SystemExit, match="stock"):
+        start.main(["--model", "m"])
+    assert "cannot be started" in became[0]
+
+
 def test_without_a_stock_server_a_failed_import_is_raised(monkeypatch):
     monkeypatch.delenv("PILOTFISH_STOCK", raising=False)
     monkeypatch.setitem(sys.modules, "pilotfish.ollama_overlay.runner", None)
@@ -120,17 +170,3 @@ def test_variables_come_back_as_they_were():
     on_ollamas = {"PILOTFISH_STOCK": "/lib/llama-server", "LLAMA_CPP_LIB_PATH": "/lib"}
     assert stock_environment(on_ollamas) == {}
     assert stock_environment({**on_ollamas, "LLAMA_CPP_LIB_PATH": "/mine"}) == {"LLAMA_CPP_LIB_PATH": "/mine"}
-
-
-def test_only_a_load_that_never_ended_leaves_a_mark(tmp_path):
-    marks = []
-
-    def load():
-        with unfinished(tmp_path, tmp_path / "model.gguf"):
-            marks.extend((tmp_path / "loading").iterdir())
-            raise ValueError("noticed")
-
-    with pytest.raises(ValueError, match="noticed"):
-        load()
-    assert len(marks) == 1
-    assert list((tmp_path / "loading").iterdir()) == []

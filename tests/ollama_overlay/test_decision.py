@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -179,22 +181,51 @@ def test_damaged_pins_count_as_none(deciding, state, text):
     assert deciding().runner
 
 
-def test_after_two_loads_that_never_ended_it_is_stock_for_a_day(deciding, blob, state):
-    attempts = Attempts(state, blob)
-    attempts.begin()
-    assert deciding().runner, "Ollama may have ended it because its client went away"
-    attempts.begin()
+def test_after_two_loads_that_crashed_it_is_stock_for_a_day(deciding, blob, state):
+    mark = Attempts(state, blob)._path
+    mark.parent.mkdir(parents=True)
+    mark.write_text("Fatal Python error: Segmentation fault\n\nCurrent thread\n")
+    assert deciding().runner
+    mark.write_text(mark.read_text() * 2)
     decision = deciding()
     assert not decision.runner
-    (mark,) = (state / "loading").iterdir()
+    assert "Segmentation fault" in decision.reason
     assert str(mark) in decision.reason
 
     os.utime(mark, (1, 1))
     assert deciding().runner
-    attempts.begin()
-    attempts.end()
+
+
+def full(*arguments):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("state_of", [lambda file: file, lambda file: file / "state"], ids=["a file", "below a file"])
+def test_a_state_folder_that_cannot_be_made_does_not_stop_speculation(blob, tmp_path, state_of):
+    (tmp_path / "file").touch()
+    assert decide(launch(blob), state_of(tmp_path / "file"), configuration.Config, lambda: True).runner
+
+
+def test_a_pin_that_cannot_be_taken_anew_is_no_reason_for_ever(deciding, store, tmp_path, monkeypatch):
     assert deciding().runner
-    assert list((state / "loading").iterdir()) == []
+    store.add_gguf("tiny:1b", tmp_path / "weights.gguf", system="Be brief.")
+    monkeypatch.setattr(os, "fsync", full)
+    assert deciding().runner
+
+
+def test_a_relative_path_goes_to_stock(deciding):
+    """Ollama takes OLLAMA_MODELS=~/x as it stands, and hands such a path on."""
+    decision = deciding(argv=launch("~/x/blobs/sha256-1"))
+    assert not decision.runner
+    assert "~/x/blobs/sha256-1 is a relative path" in decision.reason
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), BaseException("panic"), RecursionError()])
+def test_whatever_is_raised_is_a_reason(blob, state, error):
+    def load():
+        raise error
+
+    assert type(error).__name__ in decide(launch(blob), state, load, lambda: True).reason
 
 
 def test_a_file_outside_a_store_is_called_by_its_name(deciding, tmp_path):
@@ -243,6 +274,23 @@ class TestProcess:
         state.write_text("a file")
         assert run().returncode in (RUNNER, DECIDED_STOCK)
 
+    def test_a_user_without_a_home_folder_has_stock_and_a_reason(self, blob, tmp_path):
+        patched = "import os; os.path.expanduser = lambda path: path\n"
+        code = patched + "import sys; from pilotfish.ollama_overlay import shim; sys.exit(shim.main(sys.argv[1:]))"
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("PILOTFISH", "XDG", "HOME"))}
+        command = [sys.executable, "-P", "-c", code, *launch(blob)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == DECIDED_STOCK
+        assert "no home folder" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "~").exists()
+
+    def test_a_stderr_that_is_gone_costs_nothing(self, blob, state):
+        command = [sys.executable, "-P", "-m", "pilotfish.ollama_overlay.shim", *launch(blob, "--lora", "x")]
+        env = {**os.environ, "PILOTFISH_STATE": str(state)}
+        with Path("/dev/full").open("w") as nowhere:
+            assert subprocess.run(command, env=env, stderr=nowhere, check=False).returncode == DECIDED_STOCK
+
     def test_nothing_slow_is_imported(self, blob, state):
         text = "import sys; from pilotfish.ollama_overlay import shim; print(*sorted(sys.modules))"
         done = subprocess.run([sys.executable, "-P", "-c", text], capture_output=True, text=True, check=True)
@@ -264,7 +312,7 @@ class TestLog:
     def test_damaged_lines_are_left_out(self, tmp_path):
         decision_log.record(tmp_path, "a", "stock", "b")
         with (tmp_path / decision_log.FILE_NAME).open("a") as file:
-            file.write('{"time": \n[]\n{"time": "x", "model": 1}\n')
+            file.write('{"time": \n[]\n{"time": "x", "model": 1}\n' + "[" * 50_000 + "\n")
         decision_log.record(tmp_path, "c", "runner", "line\nbreak")
         assert [entry.model for entry in decision_log.read(tmp_path)] == ["a", "c"]
 

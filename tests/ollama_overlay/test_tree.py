@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -181,9 +183,83 @@ def test_a_failed_install_leaves_the_old_tree(original, prefix, monkeypatch):
     assert [path.name for path in prefix.parent.iterdir()] == [prefix.name]
 
 
-def test_a_damaged_record_is_an_error_for_status_and_a_reason_to_install(original, prefix):
+# An installation that ends, as if killed, right before its n-th step of putting the tree in place.
+KILLED = """
+import os, sys
+from pathlib import Path
+from pilotfish.ollama_overlay import tree
+
+exchanges, last, steps = sys.argv[3] == "exchanges", int(sys.argv[4]), []
+
+def step(really):
+    def counted(*given, **named):
+        steps.append(really)
+        if len(steps) == last:
+            os._exit(9)
+        return really(*given, **named)
+    return counted
+
+tree.exchange = step(tree.exchange) if exchanges else lambda *given: False
+Path.rename = step(Path.rename)
+tree.shutil.rmtree = step(tree.shutil.rmtree)
+tree.install(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "last"), [("exchanges", 1), ("exchanges", 2), ("renames", 1), ("renames", 2), ("renames", 3)]
+)
+def test_an_install_that_is_killed_is_made_good_by_the_next(original, prefix, how, last):
     tree.install(prefix, original)
-    (prefix / "pilotfish-overlay.json").write_text('{"format": 1')
+    update(original)
+    done = subprocess.run([sys.executable, "-c", KILLED, prefix, original, how, str(last)], check=False)
+    assert done.returncode == 9
+
+    if how == "exchanges":
+        assert os.access(prefix / "bin" / "ollama", os.X_OK), "there is always one"
+    tree.install(prefix, original)
+    assert tree.status(prefix).drift == ()
+    assert [path.name for path in prefix.parent.iterdir()] == [prefix.name]
+
+
+def test_what_was_killed_between_two_renames_can_be_removed(original, prefix):
+    tree.install(prefix, original)
+    update(original)
+    subprocess.run([sys.executable, "-c", KILLED, prefix, original, "renames", "2"], check=False)
+    assert not prefix.exists()
+    tree.remove(prefix)
+    assert list(prefix.parent.iterdir()) == []
+
+
+def test_a_removal_that_is_killed_is_finished_by_the_next_command(original, prefix, monkeypatch):
+    tree.install(prefix, original)
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", lambda *given, **named: None)
+        tree.remove(prefix)
+    assert not prefix.exists()
+    assert tree.install(prefix, original)[1]
+    assert [path.name for path in prefix.parent.iterdir()] == [prefix.name]
+
+
+def test_folders_of_a_similar_name_are_left_alone(original, prefix):
+    other = prefix.with_name(f".{prefix.name}.backup")
+    other.mkdir(parents=True)
+    tree.install(prefix, original)
+    tree.remove(prefix)
+    assert other.is_dir()
+
+
+def test_installs_at_the_same_time_make_one_tree(original, prefix):
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: tree.install(prefix, original)[1], range(4)))
+    assert sorted(made) == [False, False, False, True]
+    assert tree.status(prefix).drift == ()
+
+
+@pytest.mark.parametrize("text", ['{"format": 1', "[]", "[" * 50_000, '{"format": 1, "binary": [Infinity, 0]}'])
+def test_a_damaged_record_is_an_error_for_status_and_a_reason_to_install(original, prefix, text):
+    tree.install(prefix, original)
+    (prefix / "pilotfish-overlay.json").write_text(text)
     with pytest.raises(UsageError, match="cannot be used"):
         tree.status(prefix)
     assert tree.install(prefix, original)[1]

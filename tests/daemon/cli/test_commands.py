@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from pilotfish.daemon.cli import COMMANDS, cli
+from pilotfish.daemon.cli import COMMANDS, cli, main
 
 
 @pytest.fixture
@@ -59,6 +60,68 @@ def test_an_error_raised_on_purpose_is_one_line_and_exit_code_1(tmp_path):
     assert done.stderr.startswith("Error: ")
     assert "no-such-model" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# Every command that looks into the model store.
+WITH_STORE = (
+    ["models"],
+    ["status"],
+    ["memory", "show"],
+    ["memory", "clear", "m"],
+    ["run", "m", "hi"],
+    ["certify", "m"],
+    ["parity", "m"],
+    ["pair", "m", "n"],
+    ["daemon"],
+    ["serve"],
+)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command says on stderr that ends with 1; one sentence."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    said = capsys.readouterr().err
+    assert ended.value.code == 1, said
+    assert "Traceback" not in said
+    assert said.startswith("Error: ")
+    assert len(said.splitlines()) == 1
+    return said
+
+
+@pytest.fixture
+def placed(tmp_path, monkeypatch):
+    for name in ("STATE", "CACHE"):
+        monkeypatch.setenv(f"PILOTFISH_{name}", str(tmp_path / name))
+    monkeypatch.setenv("PILOTFISH_SOCKET", str(tmp_path / "s"))
+    return monkeypatch
+
+
+@pytest.mark.parametrize("words", WITH_STORE, ids=" ".join)
+@pytest.mark.parametrize("path", ["~/x", "models", "./models"])
+def test_a_store_that_only_ollama_can_find_is_named_as_it_is_written(capsys, placed, words, path):
+    placed.setenv("OLLAMA_MODELS", path)
+    assert f"OLLAMA_MODELS: {path} is not absolute" in refused(capsys, *words)
+
+
+@pytest.mark.parametrize("words", WITH_STORE, ids=" ".join)
+def test_a_store_that_cannot_be_read_is_named(capsys, placed, tmp_path, words):
+    placed.setenv("OLLAMA_MODELS", str(tmp_path / "models"))
+    (tmp_path / "models").touch()  # what root cannot read either
+    assert f"{tmp_path / 'models' / 'manifests'} cannot be read: Not a directory" in refused(capsys, *words)
+
+
+@pytest.mark.parametrize("words", [*WITH_STORE, ["certificates", "list"]], ids=" ".join)
+def test_a_user_without_a_home_folder_is_told_so(capsys, placed, words):
+    for name in ("PILOTFISH_STATE", "PILOTFISH_CACHE", "OLLAMA_MODELS", "HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        placed.delenv(name, raising=False)
+    placed.setattr(os.path, "expanduser", lambda path: path)  # as it is left for a user that no list of users has
+    assert "no home folder" in refused(capsys, *words)
+
+
+def test_what_the_system_says_of_a_file_is_one_sentence_too(capsys, placed, tmp_path):
+    (tmp_path / "STATE").touch()
+    assert str(tmp_path / "STATE") in refused(capsys, "memory", "clear")
 
 
 @pytest.mark.model

@@ -76,6 +76,10 @@ class TestWithoutADaemon:
         assert "expected true or false" in status()["config"]["error"]
         assert "not in force" in run("status")
 
+    def test_a_plugin_folder_that_cannot_be_read_is_a_line(self, home, config):
+        save(config, f"[plugins]\nfolders = [{str(home / 'gone')!r}]\n")
+        assert f"problem: plugin {home / 'gone'}: left out" in run("status")
+
     def test_the_shims_decisions_are_shown(self, home):
         (home / "state").mkdir()
         lines = [
@@ -129,6 +133,13 @@ class TestWithADaemon:
             save(config, "[")
             found = status()
             assert found["config"]["in_force"]["speculation"]["max_width"] == 3
+
+    def test_a_plugin_folder_that_cannot_be_read_is_a_line_and_stops_nothing(self, home, config, socket):
+        (home / "file").touch()
+        save(config, f"[plugins]\nfolders = [{str(home / 'file' / 'below')!r}]\n")
+        with in_background(socket):
+            assert status()["daemon"]["running"]
+            assert "Not a directory" in run("status")
 
     def test_off_says_when_it_takes_effect(self, socket):
         with in_background(socket):

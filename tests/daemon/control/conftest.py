@@ -80,21 +80,26 @@ async def settled() -> None:
 
 
 class FakeRunner:
-    """A runner that remembers its plans; `fail` makes it raise on every plan."""
+    """A runner that remembers its plans; `fail` is raised on every plan, and for every report."""
 
     def __init__(self, path: Path, model: str = "smollm2:135m", *, pid: int = 7, aliases: tuple[str, ...] = ()) -> None:
         self.plans: list[Plan] = []
         self.now = Report()
-        self.fail = False
+        self.fail: BaseException | None = None
         registration = Registration(
             pid, 4711, model, 1.5, "sha256:ab", "bf16-f16", "lane", (1, 2), ("suffix",), aliases
         )
-        self.link = Governed(path, registration, self._follow, lambda: self.now, retry=0.02, report_every=0.02)
+        self.link = Governed(path, registration, self._follow, self._report, retry=0.02, report_every=0.02)
 
     async def _follow(self, plan: Plan) -> None:
         self.plans.append(plan)
         if self.fail:
-            raise RuntimeError("no room for this plan")
+            raise self.fail
+
+    def _report(self) -> Report:
+        if self.fail:
+            raise self.fail
+        return self.now
 
     def did(self, lineup: Mapping[str, Mapping[str, str]] | None = None, **totals: int) -> None:
         self.now = replace(self.now, totals=Totals(**totals), lineup=lineup or {})

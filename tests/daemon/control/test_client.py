@@ -71,12 +71,18 @@ class TestPlans:
             await until(lambda: "not valid TOML" in daemon.governor.config_error)
             assert len(runner.plans) == 1
 
-    async def test_a_runner_that_cannot_follow_one_plan_gets_the_next(self, socket):
-        async with governing(), running(socket) as runner:
-            runner.fail = True
+    @pytest.mark.parametrize(
+        "error", [RuntimeError("no room"), SystemExit(3), asyncio.CancelledError(), BaseException()]
+    )
+    async def test_a_runner_that_cannot_follow_one_plan_gets_the_next_and_reports_again(self, socket, error):
+        async with governing() as daemon, running(socket) as runner:
+            runner.fail = error
             await until(lambda: runner.plans)
             set_enabled(False)
             await until(lambda: runner.enabled is False)
+            runner.fail = None
+            runner.did(requests=3)
+            await until(lambda: daemon.governor.totals().get("smollm2:135m"))
 
 
 class TestReports:
@@ -171,6 +177,14 @@ class TestRequests:
             ("POST", "/v1/runners", b"{", 400, "not JSON"),
             ("POST", "/v1/runners", b'{"pid": "x"}', 400, "not a registration"),
             ("POST", "/v1/runners", b"[]", 400, "not a registration"),
+            ("POST", "/v1/runners", b"[" * 100_000, 400, "not JSON"),
+            (
+                "POST",
+                "/v1/runners",
+                b'{"pid": Infinity, "port": 1, "model": "m", "started": 1}',
+                400,
+                "not a registration",
+            ),
             ("POST", "/v1/runners/99/report", b"{}", 400, "not a report"),
             ("GET", "/v1/plan", b"", 400, "model=NAME"),
             ("GET", "/v1/else", b"", 404, "Not Found"),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
+import os
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from pilotfish.daemon.config import load
+from pilotfish.daemon.control import editing
 from pilotfish.daemon.control.editing import set_enabled
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
 
@@ -88,6 +94,51 @@ def test_a_link_stays_a_link_and_a_mode_a_mode(home, config):
     assert config.is_symlink()
     assert load().speculation.enabled is False
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
+
+
+def test_edits_at_the_same_time_are_all_made(config, monkeypatch):
+    config.write_text(WRITTEN)
+    really = editing._read
+
+    def slowly(path):
+        document = really(path)
+        time.sleep(0.01)  # long enough for the others to read the same text, if they could
+        return document
+
+    monkeypatch.setattr(editing, "_read", slowly)
+    models = [f"model{i}:1b" for i in range(8)]
+    with ThreadPoolExecutor(len(models)) as pool:
+        edits = list(pool.map(lambda model: set_enabled(False, model), models))
+    assert all(edit.changed for edit in edits)
+    assert not any(load().for_model(model).speculation.enabled for model in models)
+
+
+def test_a_byte_order_mark_is_read_over_and_an_edit_leaves_a_valid_file(config):
+    config.write_bytes(codecs.BOM_UTF8 + WRITTEN.replace("true", "false").encode())
+    assert load().speculation.enabled is False
+    set_enabled(True)
+    assert config.read_text() == WRITTEN
+    assert load().speculation.enabled is True
+
+
+def test_line_ends_stay(config):
+    config.write_bytes(WRITTEN.replace("\n", "\r\n").encode())
+    set_enabled(False)
+    assert (
+        config.read_bytes() == WRITTEN.replace("enabled = true  ", "enabled = false  ").replace("\n", "\r\n").encode()
+    )
+
+
+def test_an_edit_that_fails_leaves_the_file_and_nothing_beside_it(config, monkeypatch):
+    config.write_text(WRITTEN)
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match="No space left"):
+        set_enabled(False)
+    assert (config.read_text(), list(config.parent.iterdir())) == (WRITTEN, [config])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from pilotfish.daemon.config import Config, Drafters, Plugins
 from pilotfish.daemon.hosting.child import Child, HostedDrafter
+from pilotfish.daemon.hosting.folders import OwnFolder
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import LoadableDrafter
@@ -151,6 +153,7 @@ import sys, threading, time
 from pathlib import Path
 from pilotfish.daemon.config import Config, Drafters, Plugins
 from pilotfish.daemon.hosting.child import Child, HostedDrafter
+from pilotfish.daemon.hosting.folders import OwnFolder
 from pilotfish.daemon.registry import Registry
 from pilotfish.hooks.types import EngineOptions
 from tests.fakes import fake_pin
@@ -165,6 +168,23 @@ print(drafter.status().split()[-1], flush=True)
 session.propose(1)
 time.sleep(600)
 """
+
+
+def test_a_kill_leaves_a_folder_that_the_next_one_removes(config, tmp_path, monkeypatch):
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    words = [sys.executable, "-c", PARENT, str(config.plugins.folders[0])]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as parent:
+        parent.stdout.readline()
+        os.kill(parent.pid, signal.SIGKILL)
+    (left,) = temporary.iterdir()
+    folder = OwnFolder()
+    assert list(temporary.iterdir()) == [folder.path]
+    assert folder.path != left
+    folder.remove()
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_process_that_hangs_does_not_outlive_this_one_even_if_that_is_killed(config):

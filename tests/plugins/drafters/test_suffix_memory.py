@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import shutil
 import threading
 import time
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from pilotfish.hooks.types import EMPTY, TargetPin, TokenizerPin, WeightPin
-from pilotfish.plugins.drafters import _memory, _memory_files
+from pilotfish.plugins.drafters import _memory, _memory_clock, _memory_files
 from pilotfish.plugins.drafters._memory import Memory
 from pilotfish.plugins.drafters._memory_records import Passage
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
@@ -53,6 +55,19 @@ def drafts(drafter: SuffixDrafter, prompt: Sequence[int], k: int = 4, pin: Targe
     session = drafter.open(pin, prompt)
     assert drafter.flush(20)
     return list(session.propose(k).tokens)
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
+    """Let time pass, by every clock; counted from now each time."""
+    clock, steady = time.time(), time.clock_gettime
+    monkeypatch.setattr(time, "time", lambda: clock + days * 86_400)
+    monkeypatch.setattr(time, "clock_gettime", lambda which: steady(which) + days * 86_400)
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
+    """Set the clock, forward or back, while no time passes."""
+    clock = time.time()
+    monkeypatch.setattr(time, "time", lambda: clock + days * 86_400)
 
 
 class TestRemembering:
@@ -155,13 +170,48 @@ class TestBounds:
     def test_what_is_too_old_is_dropped(self, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
         drafter = suffix(memory=mode, memory_days=2)
         ask(drafter, [], SONG)
-        now = time.time()
-        monkeypatch.setattr(time, "time", lambda: now + 86_400)
+        pass_time(monkeypatch, days=1)
         assert drafts(drafter, SONG[:3]) == SONG[3:7]
-        monkeypatch.setattr(time, "time", lambda: now + 3 * 86_400)
+        pass_time(monkeypatch, days=3)
         assert drafts(drafter, SONG[:3]) == []
         assert drafter.memories() == [] or drafter.memories()[0].tokens == 0
         assert drafts(suffix(memory=mode, memory_days=2), SONG[:3]) == []
+
+
+class TestAClockThatIsSet:
+    """What is remembered outlives a clock that is wrong for a while."""
+
+    @pytest.mark.parametrize("days", [40, 40 * 365, -40, -40 * 365])
+    def test_while_a_process_runs(self, mode: str, monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+        drafter = suffix(memory=mode)
+        ask(drafter, [], SONG)
+        with monkeypatch.context() as wrong:
+            set_clock(wrong, days)
+            pass_time(wrong, days=0.1)  # long enough to look for what is too old
+            assert drafts(drafter, SONG[:3]) == SONG[3:7]
+            ask(drafter, [], [1, 2, 3, 4, 5])
+        assert drafts(drafter, SONG[:3]) == SONG[3:7]
+
+    @pytest.mark.parametrize("days", [40, 40 * 365, -40, -40 * 365])
+    def test_before_a_process_began(self, monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+        ask(suffix(memory="disk"), [], SONG)
+        with monkeypatch.context() as wrong:
+            set_clock(wrong, days)
+            wrong.setattr(_memory_clock, "_began", time.time())
+            drafts(suffix(memory="disk"), SONG[:3])
+        assert drafts(suffix(memory="disk"), SONG[:3]) == SONG[3:7]
+
+    def test_what_is_really_too_old_goes_with_the_next_request(self, state: Path) -> None:
+        ask(suffix(memory="disk"), [], SONG)
+        (old,) = state.rglob("*.seg")
+        os.utime(old, (1e9, 1e9))
+        suffix(memory="disk").flush(20)
+        assert old.exists()
+        with old.open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_SH)  # as another process that writes to it: a file of its own for the next
+            ask(suffix(memory="disk"), [], [1, 2, 3, 4, 5])
+        drafts(suffix(memory="disk"), [1, 2])
+        assert not old.exists()
 
 
 class TestAcrossRestarts:
