@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,6 +19,7 @@ import tomli
 
 from pilotfish.daemon.config_reader import Section
 from pilotfish.daemon.paths import config_dir, state_dir
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
 from pilotfish.manifests.names import ModelName
 
@@ -156,14 +156,14 @@ def model_key(models: Mapping[str, Any], name: str) -> str | None:
 
 def candidates() -> tuple[Path, ...]:
     """Where the config file is looked for, first come first served."""
-    if named := os.environ.get("PILOTFISH_CONFIG"):
+    if named := variable("PILOTFISH_CONFIG"):
         return (Path(named),)
     return (config_dir() / FILE_NAME, SYSTEM_FILE)
 
 
 def find() -> Path | None:
     """The config file in force: `$PILOTFISH_CONFIG` whether it exists or not, the user's, then the system's."""
-    if os.environ.get("PILOTFISH_CONFIG"):
+    if variable("PILOTFISH_CONFIG"):
         return candidates()[0]
     return next((path for path in candidates() if path.is_file()), None)
 

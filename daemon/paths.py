@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import platformdirs
 
+from pilotfish.hooks.environment import variable
+
 
 def state_dir() -> Path:
     """Pins, checks and certificates: `$PILOTFISH_STATE`, else the platform's state folder."""
-    return Path(os.environ.get("PILOTFISH_STATE") or platformdirs.user_state_dir("pilotfish"))
+    return Path(variable("PILOTFISH_STATE") or platformdirs.user_state_dir("pilotfish"))
 
 
 def cache_dir() -> Path:
     """What can be made again, such as the demo's model store: `$PILOTFISH_CACHE`, else the platform's cache folder."""
-    return Path(os.environ.get("PILOTFISH_CACHE") or platformdirs.user_cache_dir("pilotfish"))
+    return Path(variable("PILOTFISH_CACHE") or platformdirs.user_cache_dir("pilotfish"))
 
 
 def config_dir() -> Path:
@@ -25,4 +26,4 @@ def config_dir() -> Path:
 
 def data_dir() -> Path:
     """What was installed for the user, such as the overlay: `$PILOTFISH_DATA`, else the platform's data folder."""
-    return Path(os.environ.get("PILOTFISH_DATA") or platformdirs.user_data_dir("pilotfish"))
+    return Path(variable("PILOTFISH_DATA") or platformdirs.user_data_dir("pilotfish"))

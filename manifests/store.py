@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import BrokenModel, InvalidModelName, ModelNotFound
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.digests import Digest
@@ -42,7 +42,7 @@ class Listing:
 
 def default_root() -> Path:
     """`$OLLAMA_MODELS` if set, else the first that exists of `~/.ollama/models` and the Linux service's folder."""
-    if named := os.environ.get("OLLAMA_MODELS", "").strip().strip("\"'"):
+    if named := variable("OLLAMA_MODELS"):
         return Path(named)
     home = Path.home() / ".ollama" / "models"
     return next((root for root in (home, SERVICE_ROOT) if _is_dir(root / "manifests")), home)
