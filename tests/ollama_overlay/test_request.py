@@ -207,6 +207,10 @@ def test_stop_strings():
     assert generation(stop="x").stop == ("x",)
     assert generation(stop=["x", "", "y"]).stop == ("x", "y")
     assert generation(stop=5).stop == ()
+    assert len(generation(stop=[str(i) for i in range(10_000)]).stop) == 10_000
+    for too_much in ([str(i) for i in range(100_000)], "é" * 40_000):
+        with pytest.raises(RequestError, match=r"Field 'stop': .* more than 65536 bytes"):
+            generation(stop=too_much)
 
 
 def test_logit_bias_by_id_and_by_text_as_pairs_and_as_an_object():
