@@ -1,25 +1,17 @@
-"""From a request's grammar or JSON schema to GBNF that libllama can be trusted with.
-
-libllama answers most bad grammars with "no", but it recurses over nested groups and rule chains without a
-limit, and running out of stack would end the process. Both are bounded here first (20,000 nested groups crash
-it; so would a few hundred thousand rules that refer to one another in a row).
-"""
+"""From a request's grammar or JSON schema to GBNF that libllama can be trusted with."""
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
 from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
+from pilotfish.plugins.verifiers._llama_grammar_cost import check_cost
 from pilotfish.plugins.verifiers._llama_library import last_words, lib
 
 MAX_BYTES = 512 * 1024
-MAX_DEPTH = 500  # nested groups
-
-_LITERALS = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*', re.DOTALL)
 
 
 def grammar_of(params: SamplingParams) -> str:
@@ -55,17 +47,5 @@ def _checked(grammar: str) -> bytes:
         raise RequestError("grammar: contains a NUL byte; write it as \\x00")
     if len(data) > MAX_BYTES:
         raise RequestError(f"grammar: {len(data)} bytes; at most {MAX_BYTES} are accepted")
-    if _depth(grammar) > MAX_DEPTH:
-        raise RequestError(f"grammar: groups are nested more than {MAX_DEPTH} deep; give inner groups their own rules")
+    check_cost(grammar)
     return data
-
-
-def _depth(grammar: str) -> int:
-    depth = deepest = 0
-    for character in _LITERALS.sub("", grammar):
-        if character == "(":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character == ")":
-            depth -= 1
-    return deepest
