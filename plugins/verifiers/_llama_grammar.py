@@ -18,6 +18,8 @@ def grammar_of(params: SamplingParams) -> str:
     """The request's GBNF: its own, or its schema's; empty when it asks for neither. Raises RequestError."""
     if params.grammar or not params.json_schema:
         return params.grammar
+    if len(params.json_schema) > MAX_BYTES:
+        raise RequestError(f"json_schema: {len(params.json_schema)} characters; at most {MAX_BYTES} are accepted")
     try:
         schema = json.loads(params.json_schema)
         # llama-server reads the empty schema as "any object"
