@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 
 from pilotfish.hooks.errors import RequestError
 
 MAX_WORK = 1 << 22  # characters of names, constants and rules; a grammar has at most half a million
 _STEP = 40  # characters of a name in a place
 _PLACE = 400  # characters of a place; its end is what matters
+_NO_LIMIT = 2001  # libllama's, and one more for the item that comes before the repeated ones
 _EACH = 16  # what looking at something costs besides its characters
 
 
@@ -16,6 +19,32 @@ def below(path: str, *steps: object) -> str:
     """The place that `steps` lead to from `path`, shortened: there may be thousands, each as long as the schema."""
     full = "/".join([path, *(_short(str(step)) for step in steps)])
     return full if len(full) <= _PLACE else f"#...{full[-_PLACE:]}"
+
+
+def largest_repetition(schema: Any) -> str:
+    """The place and the words of what repeats most in `schema`, of all that has a limit; empty without any.
+
+    libllama refuses a grammar that repeats too much without saying where, and has no limit from 2,001 on.
+    """
+    found: list[tuple[int, str]] = []
+    waiting = [(schema, "#")]
+    while waiting:
+        value, path = waiting.pop()
+        if isinstance(value, dict):
+            found += [(count, f"at {path}: {key} {value[key]!s:.100}") for key, count in _repetitions(value)]
+        members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        waiting += [(member, below(path, step)) for step, member in members if isinstance(member, dict | list)]
+    return max(found, default=(0, ""))[1]
+
+
+def _repetitions(schema: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for key in ("minLength", "maxLength", "minItems", "maxItems"):
+        count = schema.get(key)
+        if isinstance(count, int) and (key.startswith("min") or count <= _NO_LIMIT):
+            yield key, count
+    if isinstance(pattern := schema.get("pattern"), str):
+        counts = [int(digits[:9]) for digits in re.findall("[0-9]+", pattern)]
+        yield "pattern", max((count for count in counts if count <= _NO_LIMIT), default=0)
 
 
 def fail(path: str, what: str) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import Any
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
 from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
+from pilotfish.plugins.verifiers._json_schema_place import largest_repetition
 from pilotfish.plugins.verifiers._llama_grammar_cost import check_cost
 from pilotfish.plugins.verifiers._llama_library import last_words, lib
 
@@ -30,14 +31,19 @@ def grammar_of(params: SamplingParams) -> str:
         raise RequestError(f"json_schema: not valid JSON: {error}") from error
 
 
-def compile_grammar(vocab: Any, grammar: str) -> Any:
-    """A grammar sampler, to be freed by the caller. Raises RequestError naming what is wrong."""
+def compile_grammar(vocab: Any, grammar: str, schema: str = "") -> Any:
+    """A grammar sampler, to be freed by the caller. Raises RequestError naming what is wrong.
+
+    `schema` is the one that `grammar` was made of; then the message names the place in it.
+    """
     data = _checked(grammar)
     last_words()
     sampler = lib.llama_sampler_init_grammar(vocab, data, b"root")
-    if not sampler:
-        raise RequestError(f"grammar: failed to parse grammar: {last_words()}; send GBNF with a `root` rule")
-    return sampler
+    if sampler:
+        return sampler
+    if schema and (place := largest_repetition(json.loads(schema))):
+        raise RequestError(f"json_schema: {place} is more than a grammar can repeat; ask for less")
+    raise RequestError(f"grammar: failed to parse grammar: {last_words()}; send GBNF with a `root` rule")
 
 
 def _checked(grammar: str) -> bytes:

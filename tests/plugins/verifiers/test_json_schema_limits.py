@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
 from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
-from pilotfish.plugins.verifiers._json_schema_place import below
+from pilotfish.plugins.verifiers._json_schema_place import below, largest_repetition
 
 MANY = 10_000
+
+
+@pytest.fixture(scope="module")
+def bytes_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    from tests.plugins.verifiers.grammar_walk import grammars_over_bytes
+
+    with grammars_over_bytes(tmp_path_factory.mktemp("bytes")) as grammars:
+        yield grammars.vocabulary
+
+
 WIDE = {"properties": {f"p{i}": {} for i in range(MANY)}}
 
 
@@ -85,6 +96,43 @@ def test_places_are_shortened_in_front() -> None:
     assert len(place) < 500
     assert place.startswith("#...")
     assert "/999xxx" in place
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"items": {"maxLength": 2000}, "maxItems": 1999}, "at #/items: maxLength 2000"),
+        (
+            {"properties": {"a": {"items": {}, "maxItems": 2000}, "b": {"maxLength": 10_000}}},
+            "at #/properties/a: maxItems",
+        ),
+        ({"anyOf": [{"minLength": 3}, {"minItems": 9_999}]}, "at #/anyOf/1: minItems 9999"),
+        ({"pattern": "^(a|b){1,1999}$", "minLength": 5}, "at #: pattern ^(a|b){1,1999}$"),
+        ({"maxLength": 5_000, "pattern": 7}, ""),
+        ({"const": [[{}]]}, ""),
+    ],
+)
+def test_what_repeats_most_is_named_with_its_place(schema: object, place: str) -> None:
+    assert largest_repetition(schema).startswith(place)
+    assert bool(largest_repetition(schema)) == bool(place)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("count", [1999, 2000, 2001, 10_000])
+@pytest.mark.parametrize("key", ["minLength", "maxLength", "minItems", "maxItems"])
+def test_a_long_repetition_is_obeyed_or_refused_with_its_place(bytes_vocabulary: object, key: str, count: int) -> None:
+    from pilotfish.plugins.verifiers._llama_grammar import compile_grammar
+    from pilotfish.plugins.verifiers._llama_library import lib
+
+    kind = {"type": "string"} if key.endswith("Length") else {"type": "array", "items": {"const": 1}}
+    schema = {"properties": {"a": {**kind, key: count}}}
+    refusal = ""
+    try:
+        lib.llama_sampler_free(compile_grammar(bytes_vocabulary, grammar_of_schema(schema), json.dumps(schema)))
+    except RequestError as refused:
+        refusal = str(refused)
+    assert not refusal or f"json_schema: at #/properties/a: {key} {count} is more" in refusal
+    assert not (refusal and count == 1999)
 
 
 @pytest.mark.model
