@@ -10,10 +10,12 @@ import itertools
 import json
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from pilotfish.hooks.errors import RequestError
 
+HEADROOM = 200  # of the interpreter's 1,000 nested calls, by which it also counts nested arrays
 SHOWN = 60  # characters of a value that a message repeats
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # the beginning of an escape for half of a pair, or of a whole one
@@ -32,7 +34,8 @@ def parse_object(raw: bytes, *, repair: bool = False) -> dict[str, Any]:
     Raises RequestError for anything else; the message names the offset of the first byte that is no UTF-8.
     """
     try:
-        value = _parsed(_text(raw, "replace" if repair else "strict"))
+        text = _text(raw, "replace" if repair else "strict")
+        value = _with_headroom(lambda: _parsed(text))
     except RecursionError as error:
         raise _no_json("it is nested too deeply; send a flatter object") from error
     except json.JSONDecodeError as error:
@@ -75,6 +78,11 @@ def _parsed(text: str) -> Any:
         return value
     written = json.dumps(value, ensure_ascii=False)  # UTF-16 is where halves of pairs can stand, and be replaced
     return json.loads(written.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+
+
+def _with_headroom(work: Callable[[], Any], frames: int = HEADROOM) -> Any:
+    """`work()`, deeper in the stack: what could be read there can be written again by whoever gets it."""
+    return work() if frames == 0 else _with_headroom(work, frames - 1)
 
 
 def _no_constant(name: str) -> NoReturn:

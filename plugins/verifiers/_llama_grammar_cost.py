@@ -286,7 +286,7 @@ def _components(rules: Iterable[_Rule]) -> Iterator[list[_Rule]]:
 
 
 def _cut(trail: list[_Rule], first: _Rule, on_trail: set[int]) -> list[_Rule]:
-    component = []
+    component: list[_Rule] = []
     while not component or component[-1] is not first:
         component.append(trail.pop())
         on_trail.discard(id(component[-1]))

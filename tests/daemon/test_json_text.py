@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pilotfish.daemon.json_text import SHOWN, is_finite, kind, parse_object, shown
@@ -55,6 +57,23 @@ def test_bytes_that_are_no_utf8_are_named_or_replaced():
 def test_what_is_no_object_is_refused_in_words(raw, says, repair):
     with pytest.raises(RequestError, match=says):
         parse_object(raw, repair=repair)
+
+
+def test_what_was_read_can_be_written_again_however_deep_it_is():
+    read = []
+    for depth in range(100, 1_200, 10):
+        try:
+            read.append(parse_object(b'{"a": ' + b"[" * depth + b"]" * depth + b"}"))
+        except RequestError:
+            continue
+    assert read
+    for value in read:
+        assert deeper(100, lambda value=value: json.dumps(value)).startswith('{"a": [[[')
+        assert len(shown(value)) == SHOWN
+
+
+def deeper(frames, work):
+    return work() if frames == 0 else deeper(frames - 1, work)
 
 
 def test_numbers_that_no_float_holds_are_told_from_others():
