@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,6 +19,7 @@ import tomli
 
 from pilotfish.daemon.config_reader import Section, read_text
 from pilotfish.daemon.paths import config_dir, state_dir
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.remembered import write_atomically
@@ -157,7 +157,7 @@ def model_key(models: Mapping[str, Any], name: str) -> str | None:
 
 def candidates() -> tuple[Path, ...]:
     """Where the config file is looked for, first come first served."""
-    if named := os.environ.get("PILOTFISH_CONFIG"):
+    if named := variable("PILOTFISH_CONFIG"):
         return (Path(named),)
     try:
         return (config_dir() / FILE_NAME, SYSTEM_FILE)
@@ -167,7 +167,7 @@ def candidates() -> tuple[Path, ...]:
 
 def find() -> Path | None:
     """The config file in force: `$PILOTFISH_CONFIG` whether it exists or not, the user's, then the system's."""
-    if os.environ.get("PILOTFISH_CONFIG"):
+    if variable("PILOTFISH_CONFIG"):
         return candidates()[0]
     return next((path for path in candidates() if _may_be_there(path)), None)
 

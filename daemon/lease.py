@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import DeviceBusy, UsageError
 
 _POLL = 0.1  # seconds between looks at a lock that is waited for
@@ -82,7 +83,7 @@ def lease_folder() -> Path:
 
     `$PILOTFISH_LEASES`, else `pilotfish-leases` in the system's folder for temporary files.
     """
-    named = os.environ.get("PILOTFISH_LEASES")
+    named = variable("PILOTFISH_LEASES")
     return Path(named) if named else Path(tempfile.gettempdir()) / "pilotfish-leases"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import platformdirs
 
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError
 
 
@@ -34,13 +34,13 @@ def data_dir() -> Path:
     return _named("PILOTFISH_DATA") or _at_home(platformdirs.user_data_dir, "PILOTFISH_DATA")
 
 
-def _named(variable: str) -> Path | None:
-    named = os.environ.get(variable)
+def _named(name: str) -> Path | None:
+    named = variable(name)
     return Path(named) if named else None
 
 
-def _at_home(place: Callable[[str], str], variable: str) -> Path:
-    remedy = f"this user has no home folder; set HOME, or {variable} to a folder"
+def _at_home(place: Callable[[str], str], name: str) -> Path:
+    remedy = f"this user has no home folder; set HOME, or {name} to a folder"
     try:
         path = Path(place("pilotfish"))
     except RuntimeError as error:

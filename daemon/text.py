@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pilotfish.daemon.stop_words import StopWords
+
 
 class OutputText:
     """The text of one answer. `text` is all that was let out so far."""
 
     def __init__(self, stop: Sequence[str] = ()) -> None:
-        self._stops = [word.encode() for word in stop if word]
+        self._stops = StopWords([word.encode() for word in stop if word])
         self._held = b""
+        self._looked = 0  # bytes of it in which stop strings were looked for
         self.stopping_word = ""
 
     def push(self, piece: bytes, *, last: bool = False) -> str:
@@ -27,20 +30,15 @@ class OutputText:
         whole = len(self._held) - incomplete_tail(self._held)
         if whole < len(self._held) and not last:
             return ""
-        if found := self._earliest_stop():
-            position, word = found
-            self.stopping_word = word.decode()
-            return self._let_out(position)
-        if not last and any(_ends_with_start_of(self._held, word) for word in self._stops):
-            return ""
-        return self._let_out(whole)
-
-    def _earliest_stop(self) -> tuple[int, bytes] | None:
-        found = [(self._held.find(word), word) for word in self._stops]
-        return min(((at, word) for at, word in found if at >= 0), default=None)
+        found = self._stops.feed(self._held[self._looked :])
+        self._looked = len(self._held)
+        if found:
+            self.stopping_word = found.word.decode()
+            return self._let_out(len(self._held) - found.before)
+        return "" if self._stops.undecided and not last else self._let_out(whole)
 
     def _let_out(self, end: int) -> str:
-        text, self._held = self._held[:end], b""
+        text, self._held, self._looked = self._held[:end], b"", 0
         return text.decode("utf-8", errors="replace")
 
 
@@ -54,8 +52,3 @@ def incomplete_tail(data: bytes) -> int:
         if byte < 0x80:
             return 0
     return 0
-
-
-def _ends_with_start_of(text: bytes, word: bytes) -> bool:
-    longest = min(len(text), len(word) - 1)
-    return any(text.endswith(word[:n]) for n in range(longest, 0, -1))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import BrokenModel, ConfigError, InvalidModelName, ModelNotFound, WorldError
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.digests import Digest
@@ -47,7 +47,7 @@ def default_root() -> Path:
     Ollama takes the variable as it stands: `~/x` is a folder named `~` wherever the server was started, which nobody
     else can know. Raises ConfigError for such a path, and for a user without a home folder where there is no service.
     """
-    if named := os.environ.get("OLLAMA_MODELS", "").strip().strip("\"'"):
+    if named := variable("OLLAMA_MODELS"):
         if not Path(named).is_absolute():
             why = "is not absolute, and Ollama takes it from the folder it was started in"
             raise ConfigError(f"OLLAMA_MODELS: {named} {why}; write the whole path, here and for Ollama")

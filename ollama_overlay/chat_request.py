@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pilotfish.daemon.chat_template import ChatTemplate, Conversation
+from pilotfish.daemon.json_text import kind
 from pilotfish.hooks.errors import RequestError
-from pilotfish.ollama_overlay.fields import Fields, kind, unsupported
+from pilotfish.ollama_overlay.fields import Fields, unsupported
 
 DEFAULT_TOP_LOGPROBS = 20
 _SCHEMA_FORMATS = ("json_object", "json_schema")

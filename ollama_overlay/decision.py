@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.daemon import config as configuration
 from pilotfish.daemon.config import Config
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.ollama_overlay.attempts import Attempts
@@ -75,7 +75,7 @@ def _decide(
     config: Config,
     has_engine: Callable[[], bool],
 ) -> Decision:
-    if os.environ.get("PILOTFISH", "").lower() == "off":  # the script looks too, before it starts Python
+    if variable("PILOTFISH").lower() == "off":  # the script looks too, before it starts Python
         return Decision(False, model, "PILOTFISH=off is set")
     if reason := _switched_off(config, blob):
         return Decision(False, model, reason)

@@ -7,12 +7,12 @@ pass for numbers and fractions are cut, as its JSON library does; a number out o
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from ctypes import c_float
 from typing import Any, NoReturn
 
+from pilotfish.daemon.json_text import is_finite, kind, shown
 from pilotfish.hooks.errors import RequestError, UnsupportedRequest
 
 INT32_MAX = 2**31 - 1
@@ -52,7 +52,8 @@ class Fields:
         if clamp:
             return max(low, min(high, number))
         if not low <= number <= high:
-            raise RequestError(f"Field '{name}': Value must be between {low} <= value <= {high}, but got {number}")
+            got = shown(number)
+            raise RequestError(f"Field '{name}': Value must be between {low} <= value <= {high}, but got {got}")
         return number
 
     def real(self, name: str, default: float, low: float = -math.inf, high: float = math.inf) -> float:
@@ -62,7 +63,7 @@ class Fields:
             return default
         number = max(low, min(high, float(_number(name, found[1]))))
         if not math.isfinite(c_float(number).value):
-            raise RequestError(f"Field '{name}': must be a finite 32-bit number, got {found[1]}")
+            raise RequestError(f"Field '{name}': must be a finite 32-bit number, got {shown(found[1])}")
         return number
 
     def text(self, name: str, default: str = "") -> str:
@@ -87,36 +88,6 @@ class Fields:
         return value
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
-    """The JSON object in `body`. Raises RequestError for anything else."""
-    try:
-        text = body.decode("utf-8")
-        value = json.loads(text, parse_constant=_no_constant)
-        if "\\u" in text:  # only an escape can bring in half of a surrogate pair, which is no character
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except UnicodeError as error:
-        raise RequestError(f"the body is not valid UTF-8 text: {error}; send UTF-8 JSON") from error
-    except RecursionError as error:
-        raise RequestError("the body is nested too deeply; send a flatter JSON object") from error
-    except ValueError as error:
-        raise RequestError(f"the body is not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise RequestError(f"the body must be a JSON object, got {kind(value)}")
-    return value
-
-
-def kind(value: object) -> str:
-    """What JSON calls the type of `value`, with its article."""
-    kinds = (
-        (bool, "a boolean"),
-        (int | float, "a number"),
-        (str, "a string"),
-        (list, "an array"),
-        (dict, "an object"),
-    )
-    return next((name for types, name in kinds if isinstance(value, types)), "null")
-
-
 def wrong_type(name: str, wanted: str, value: object) -> NoReturn:
     """Raise the error for a value of the wrong type."""
     raise RequestError(f"Field '{name}': type must be {wanted}, but is {kind(value)}")
@@ -130,10 +101,6 @@ def unsupported(name: str, what: str, remedy: str) -> NoReturn:
 def _number(name: str, value: object) -> float | int:
     if not isinstance(value, int | float):
         wrong_type(name, "a number", value)
-    if not math.isfinite(value):
-        raise RequestError(f"Field '{name}': must be a finite number, got {value}")
+    if not is_finite(value):
+        raise RequestError(f"Field '{name}': must be a finite number, got {shown(value)}")
     return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

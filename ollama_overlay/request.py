@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.daemon.generation import GenerationRequest
+from pilotfish.daemon.stop_words import MAX_BYTES
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.ollama_overlay.fields import INT32_MAX, Fields, unsupported, wrong_type
@@ -84,6 +85,8 @@ def _stop(fields: Fields) -> tuple[str, ...]:
     for word in words:
         if not isinstance(word, str):
             wrong_type("stop", "a string", word)
+    if sum(len(word.encode()) for word in words) > MAX_BYTES:
+        raise RequestError(f"Field 'stop': the stop strings have more than {MAX_BYTES} bytes together; send fewer")
     return tuple(word for word in words if word)
 
 

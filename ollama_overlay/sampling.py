@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 from collections.abc import Iterator
 from typing import Any
 
+from pilotfish.daemon.json_text import kind, shown
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.hooks.types import SamplingParams
-from pilotfish.ollama_overlay.fields import INT32_MAX, Fields, kind, unsupported, wrong_type
+from pilotfish.ollama_overlay.fields import INT32_MAX, Fields, unsupported, wrong_type
 
 RANDOM_SEED = 2**32 - 1  # llama-server's "choose one yourself"; -1 as an unsigned 32-bit number
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
@@ -24,6 +26,9 @@ _SAMPLER_ALIASES = {"typical_p": "typ_p", "typical": "typ_p", "top-k": "top_k", 
 _SAMPLER_CHARS = "edskypmxt"
 
 MAX_BIAS = 3.4e38  # what a 32-bit float holds
+MAX_ID = 10**18  # ids outside of the vocabulary are ignored, as stock does; a longer number is no id at all
+_LIKE_A_NUMBER = re.compile("[+-]*[0-9]+")
+_ID = re.compile("[+-]?[0-9]{1,18}")
 _STOCK = "leave it out, or turn speculation off for this model to use the stock server"
 
 
@@ -69,12 +74,12 @@ def _logit_bias(fields: Fields, tokenizer: Tokenizer, n_vocab: int) -> Iterator[
     found = fields.find("logit_bias")
     pairs = found[1] if found else []
     if isinstance(pairs, dict):
-        pairs = [[int(key) if key.lstrip("-").isdecimal() else key, bias] for key, bias in pairs.items()]
+        pairs = [[_bias_key(key), bias] for key, bias in pairs.items()]
     if not isinstance(pairs, list):
         raise RequestError(f"Field 'logit_bias': type must be an array or an object, but is {kind(pairs)}")
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise RequestError(f"Field 'logit_bias': expected [token, bias], got {pair!r}")
+            raise RequestError(f"Field 'logit_bias': expected [token, bias], got {shown(pair)}")
         bias = _bias(pair[1])
         for token in _bias_tokens(pair[0], tokenizer):
             if 0 <= token < n_vocab:
@@ -85,16 +90,27 @@ def _bias(value: Any) -> float:
     if value is False:
         return -math.inf
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MAX_BIAS:
-        raise RequestError(f"Field 'logit_bias': a bias must be false or a number that a float holds, got {value!r}")
+        raise RequestError(
+            f"Field 'logit_bias': a bias must be false or a number that a float holds, got {shown(value)}"
+        )
     return float(value)
+
+
+def _bias_key(key: str) -> int | str:
+    """A key is an id if it is a number, else a text; what only looks like a number is most likely a mistake."""
+    if not _LIKE_A_NUMBER.fullmatch(key):
+        return key
+    if not _ID.fullmatch(key):
+        raise RequestError(f"Field 'logit_bias': a token must be an id or a text, got {shown(key)}")
+    return int(key)
 
 
 def _bias_tokens(token: Any, tokenizer: Tokenizer) -> list[int]:
     if isinstance(token, str):
         return tokenizer.encode(token, add_special=False, parse_special=False)
-    if isinstance(token, int) and not isinstance(token, bool):
+    if isinstance(token, int) and not isinstance(token, bool) and abs(token) < MAX_ID:
         return [token]
-    raise RequestError(f"Field 'logit_bias': a token must be an id or a text, got {token!r}")
+    raise RequestError(f"Field 'logit_bias': a token must be an id or a text, got {shown(token)}")
 
 
 def _refuse_other_samplers(fields: Fields) -> None:

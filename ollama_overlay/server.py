@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from aiohttp import web
 
 from pilotfish.daemon.containment import guarded
+from pilotfish.daemon.json_text import kind, parse_object
 from pilotfish.hooks.errors import EngineError, PilotfishError, RequestError, UnsupportedRequest
 from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.ollama_overlay import openai, wire
@@ -18,7 +19,7 @@ from pilotfish.ollama_overlay.about import ModelCard, models_json, props_json, s
 from pilotfish.ollama_overlay.answering import Form, json_response, respond
 from pilotfish.ollama_overlay.chat_request import completion_body, leave_to_stock, read_conversation
 from pilotfish.ollama_overlay.engine_thread import EngineThread, Generates
-from pilotfish.ollama_overlay.fields import Fields, kind, parse_body
+from pilotfish.ollama_overlay.fields import Fields
 from pilotfish.ollama_overlay.metrics import CONTENT_TYPE, Metrics
 from pilotfish.ollama_overlay.prompt import tokenize
 from pilotfish.ollama_overlay.relay import relay
@@ -194,13 +195,13 @@ class Server:
         def render(body: dict[str, Any]) -> str:
             return self._model.template.render(read_conversation(body, self._model.template))
 
-        return json_response({"prompt": await _off_loop(await request.read(), lambda raw: render(parse_body(raw)))})
+        return json_response({"prompt": await _off_loop(await request.read(), lambda raw: render(parse_object(raw)))})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         return json_response({"tokens": await _off_loop(await request.read(), self._tokens)})
 
     def _tokens(self, raw: bytes) -> list[Any]:
-        fields = Fields(parse_body(raw))
+        fields = Fields(parse_object(raw))
         add, parse = fields.boolean("add_special"), fields.boolean("parse_special", True)
         ids = tokenize(fields.raw("content", ""), self._tokenizer, add_special=add, parse_special=parse)
         self._check_ids(ids)
@@ -210,7 +211,7 @@ class Server:
 
     async def _detokenize(self, request: web.Request) -> web.Response:
         def text(raw: bytes) -> str:
-            ids = Fields(parse_body(raw)).array("tokens")
+            ids = Fields(parse_object(raw)).array("tokens")
             self._check_ids(ids)
             return self._tokenizer.decode(ids).decode("utf-8", "replace")
 
@@ -227,7 +228,7 @@ class Server:
         self, request: web.Request, change: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> CompletionRequest:
         def read(raw: bytes) -> CompletionRequest:
-            body = change(parse_body(raw))
+            body = change(parse_object(raw))
             return read_completion(body, self._tokenizer, self._model.n_vocab, n_predict=self._n_predict)
 
         return await _off_loop(await request.read(), read)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from pilotfish.daemon.certify.background import MODULE
+from pilotfish.hooks.environment import variable
 
 log = logging.getLogger("pilotfish.certifier")
 
@@ -79,7 +80,7 @@ class IdleCertifier:
 
 def idle_certifier(job: str, busy: Callable[[], bool], idle_seconds: float = IDLE_SECONDS) -> IdleCertifier | None:
     """One for `job`, unless there is none or `PILOTFISH_CERTIFY=off` says that idle time is to stay idle."""
-    wanted = os.environ.get("PILOTFISH_CERTIFY", "").lower() not in ("off", "0", "false")
+    wanted = variable("PILOTFISH_CERTIFY").lower() not in ("off", "0", "false")
     return IdleCertifier(job, busy, idle_seconds=idle_seconds) if job and wanted else None
 
 

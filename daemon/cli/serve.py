@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import click
 
 from pilotfish.daemon.cli.console import err
 from pilotfish.daemon.front.settings import FrontSettings, parse_host, settings_from_env
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 
@@ -48,7 +48,7 @@ def _settings(host: str | None) -> FrontSettings:
     from pilotfish.daemon.config import load_or_last_good
 
     settings = settings_from_env()
-    host = host or (None if os.environ.get("PILOTFISH_HOST") else load_or_last_good().front.host)
+    host = host or (None if variable("PILOTFISH_HOST") else load_or_last_good().front.host)
     if not host:
         return settings
     name, port = parse_host(host)

@@ -19,6 +19,7 @@ from pathlib import Path
 import platformdirs
 
 from pilotfish.daemon.config import Config
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError
 
 SOCKET_NAME = "pilotfish.sock"
@@ -32,7 +33,7 @@ def socket_path(config: Config) -> Path:
 
     Raises ConfigError when the path is longer than a Unix socket's may be.
     """
-    named = os.environ.get("PILOTFISH_SOCKET")
+    named = variable("PILOTFISH_SOCKET")
     path = (Path(named) if named else config.daemon.socket or _runtime_dir() / SOCKET_NAME).absolute()
     length = len(os.fsencode(path))
     if length > MAX_PATH:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from aiohttp import web
 
+from pilotfish.daemon.json_text import parse_object, shown
 from pilotfish.hooks.errors import RequestError
 
 T = TypeVar("T")
@@ -18,21 +18,14 @@ _NAMES: dict[type, str] = {str: "a string", bool: "a boolean", int: "an integer"
 
 
 async def read_json(request: web.Request) -> Body:
-    """The body as an object. The Content-Type does not matter, as in Ollama. Raises RequestError."""
+    """The body as an object. The Content-Type does not matter, as in Ollama. Raises RequestError.
+
+    Bytes that are no UTF-8 are read as U+FFFD, as Go's JSON reads them.
+    """
     raw = await request.read()
     if not raw.strip():
         raise RequestError("missing request body")
-    try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"the request body is not valid JSON: {error or 'nested too deeply'}") from error
-    if not isinstance(value, dict):
-        raise RequestError(f"the request body must be a JSON object, got {type(value).__name__}")
-    return Body(value)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
+    return Body(parse_object(raw, repair=True))
 
 
 class Body:
@@ -49,14 +42,14 @@ class Body:
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise RequestError(f"{key} must be {_NAMES[kind]}, got {_spell(value)}")
+            raise RequestError(f"{key} must be {_NAMES[kind]}, got {shown(value)}")
         return value
 
     def number(self, key: str) -> float | None:
         """Field `key` as a number, or None."""
         value = self.fields.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise RequestError(f"{key} must be a number, got {_spell(value)}")
+            raise RequestError(f"{key} must be a number, got {shown(value)}")
         return value
 
     def integer(self, key: str) -> int | None:
@@ -70,8 +63,3 @@ class Body:
     def has(self, key: str) -> bool:
         """Whether the field is there and says something (not null, not empty)."""
         return bool(self.fields.get(key))
-
-
-def _spell(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."

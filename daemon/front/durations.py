@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import Any
 
+from pilotfish.daemon.json_text import is_finite, shown
 from pilotfish.hooks.errors import RequestError
 
 FOREVER = math.inf
+LONGEST = 9_223_372_036.0  # seconds of Go's longest duration, 292 years: how Ollama writes "forever"
+MAX_TEXT = 100  # characters; Go itself never writes more than 26
 
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
-_UNIT = re.compile(r"[^\d.]+")
+_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^0-9.]*)")
 
 
 def parse_go_duration(text: str) -> float:
     """Seconds in `text`. Raises RequestError with the words of Go's `time.ParseDuration`, which clients see."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
-    if rest == "0":
+    unsigned = text[1:] if text[:1] in ("-", "+") else text
+    if unsigned == "0":
         return 0.0
-    if not rest:
-        raise RequestError(f"time: invalid duration {quoted}")
-    seconds = 0.0
-    while rest:
-        number = _NUMBER.match(rest)
-        if number is None:
-            raise RequestError(f"time: invalid duration {quoted}")
-        rest = rest[number.end() :]
-        unit = _UNIT.match(rest)
-        if unit is None:
-            raise RequestError(f"time: missing unit in duration {quoted}")
-        if unit[0] not in _UNIT_SECONDS:
-            raise RequestError(f"time: unknown unit {json.dumps(unit[0], ensure_ascii=False)} in duration {quoted}")
-        seconds += float(number[0]) * _UNIT_SECONDS[unit[0]]
-        rest = rest[unit.end() :]
-    return sign * seconds
+    if not unsigned or len(text) > MAX_TEXT:
+        raise _invalid(text)
+    seconds, at = 0.0, 0
+    while at < len(unsigned):
+        part = _PART.match(unsigned, at)
+        if part is None:
+            raise _invalid(text)
+        seconds += float(part[1]) * _unit_seconds(part[2], text)
+        at = part.end()
+    if seconds > LONGEST:
+        raise _invalid(text)
+    return -seconds if text.startswith("-") else seconds
 
 
 def parse_keep_alive(value: Any) -> float | None:
@@ -48,11 +44,31 @@ def parse_keep_alive(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise RequestError(f'keep_alive must be a number of seconds or a duration such as "5m", got {value!r}')
-    seconds = parse_go_duration(value) if isinstance(value, str) else float(value)
-    return FOREVER if seconds < 0 else seconds
+        raise RequestError(f'keep_alive must be a number of seconds or a duration such as "5m", got {shown(value)}')
+    if isinstance(value, str):
+        return lasting(parse_go_duration(value))
+    if not is_finite(value):
+        raise RequestError(f"keep_alive must be a finite number of seconds, got {shown(value)}")
+    return lasting(float(value))
+
+
+def lasting(seconds: float) -> float:
+    """FOREVER for anything negative, and for what is longer than Go's longest duration."""
+    return seconds if 0 <= seconds < LONGEST else FOREVER
 
 
 def nanoseconds(seconds: float) -> int:
     """Whole nanoseconds, the unit of every duration in Ollama's answers."""
     return round(seconds * 1e9)
+
+
+def _unit_seconds(unit: str, text: str) -> float:
+    if not unit:
+        raise RequestError(f"time: missing unit in duration {shown(text)}")
+    if unit not in _UNIT_SECONDS:
+        raise RequestError(f"time: unknown unit {shown(unit)} in duration {shown(text)}")
+    return _UNIT_SECONDS[unit]
+
+
+def _invalid(text: str) -> RequestError:
+    return RequestError(f"time: invalid duration {shown(text)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from pilotfish.daemon.front.keys import CATALOG, RUNNERS
 from pilotfish.daemon.front.runners import Loaded
 from pilotfish.daemon.front.streams import json_response, timestamp
 from pilotfish.hooks.errors import RequestError
-from pilotfish.manifests.gguf_header import SCALARS, ArrayRef, read_header
+from pilotfish.manifests.gguf_header import SCALARS, ArrayRef, Value, read_header
 
 _HIDDEN = ("general.name", "tokenizer.chat_template")
 
@@ -115,12 +116,17 @@ def _model_info(model: ServedModel, verbose: bool) -> dict[str, Any]:
 
 def _plain(value: Any, verbose: bool) -> Any:
     if not isinstance(value, ArrayRef):
-        return value
+        return _finite(value)
     if not verbose:
         return None
     if value.element is GGUFValueType.STRING:
         return [text.decode("utf-8", "replace") for text in value.strings()]
-    return list(value.numbers()) if value.element in SCALARS else None
+    return [_finite(number) for number in value.numbers()] if value.element in SCALARS else None
+
+
+def _finite(value: Value) -> Value | None:
+    """JSON has no infinity and no NaN; null stands for them."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _parameters(model: ServedModel) -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from pilotfish.daemon.front.requests import (
     Message,
     parse_format,
 )
+from pilotfish.daemon.json_text import shown
 from pilotfish.hooks.errors import RequestError
 
 _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "ultra", "max")
@@ -110,7 +111,7 @@ def _schema(body: Body) -> Any:
     if kind == "json_object":
         return "json"
     if kind == "json_schema":
-        return Body(response_format.get("json_schema", dict, {})).get("schema", dict, {}) or None
+        return response_format.get("json_schema", dict, {}).get("schema")
     return None
 
 
@@ -127,16 +128,16 @@ def _think(body: Body) -> bool:
 
 def _messages(index: int, value: Any) -> list[Message]:
     if not isinstance(value, dict):
-        raise RequestError(f"messages[{index}] must be an object, got {type(value).__name__}")
+        raise RequestError(f"messages[{index}] must be an object, got {shown(value)}")
     role = Body(value).get("role", str, "").lower()
     content = value.get("content")
     if isinstance(content, str):
         return [Message(role, content)]
     if isinstance(content, list):
         return [_part(index, role, part) for part in content]
-    if value.get("tool_calls"):
+    if isinstance(value.get("tool_calls"), list):  # an empty list counts as one, as in Ollama
         return [Message(role, "")]
-    raise RequestError(f"messages[{index}]: invalid message content type: {type(content).__name__}")
+    raise RequestError(f"messages[{index}].content must be a string or an array of parts, got {shown(content)}")
 
 
 def _part(index: int, role: str, part: Any) -> Message:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pilotfish.daemon.json_text import SHOWN, is_finite, shown
 from pilotfish.hooks.errors import RequestError
 
 log = logging.getLogger("pilotfish.front")
+
+MAX_WARNINGS = 8  # for one request
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,14 @@ _INTEGERS = frozenset(
         "draft_num_predict",
     }
 )
+# What a runner can be started with: otherwise it would not start. What may stand in a request, it says itself.
+_BOUNDS = {
+    "num_ctx": (-(2**31), 2**31 - 1),
+    "num_batch": (1, 2**20),
+    "num_gpu": (-(2**31), 2**31 - 1),
+    "main_gpu": (-(2**31), 2**31 - 1),
+    "num_thread": (-(2**31), 4096),
+}
 _BOOLEANS = frozenset({"use_mmap", "speculate", "return_tokens"})
 _KNOWN = tuple(field.name for field in dataclasses.fields(Options))
 
@@ -70,14 +80,18 @@ def merge(base: Options, overrides: Mapping[str, Any]) -> Options:
 
     Raises RequestError in Ollama's words when a value has the wrong type.
     """
-    changes: dict[str, Any] = {}
-    for name, value in overrides.items():
-        if name not in _KNOWN:
-            near = difflib.get_close_matches(name, _KNOWN, n=1)
-            log.warning("invalid option %r is ignored%s", name, f"; did you mean {near[0]!r}?" if near else "")
-        elif value is not None:
-            changes[name] = _typed(name, value)
-    return dataclasses.replace(base, **changes)
+    _warn_of([name for name in overrides if name not in _KNOWN])
+    given = ((name, overrides[name]) for name in _KNOWN if overrides.get(name) is not None)
+    return dataclasses.replace(base, **{name: _typed(name, value) for name, value in given})
+
+
+def _warn_of(unknown: list[str]) -> None:
+    """A line for each of the first few: looking for the nearest name takes a while, and logs are not to be filled."""
+    for name in unknown[:MAX_WARNINGS]:
+        near = difflib.get_close_matches(name, _KNOWN, n=1) if len(name) <= SHOWN else []
+        log.warning("invalid option %s is ignored%s", shown(name), f"; did you mean {near[0]!r}?" if near else "")
+    if len(unknown) > MAX_WARNINGS:
+        log.warning("%d more invalid options are ignored", len(unknown) - MAX_WARNINGS)
 
 
 def _typed(name: str, value: Any) -> Any:
@@ -90,9 +104,16 @@ def _typed(name: str, value: Any) -> Any:
     kind = "integer" if name in _INTEGERS else "float32"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RequestError(f'option "{name}" must be of type {kind}')
-    if not math.isfinite(value):
+    if not is_finite(value):
         raise RequestError(f'option "{name}" must be a finite number')
-    return int(value) if kind == "integer" else float(value)
+    return _whole(name, int(value)) if kind == "integer" else float(value)
+
+
+def _whole(name: str, value: int) -> int:
+    low, high = _BOUNDS.get(name, (-(2**63), 2**63 - 1))
+    if not low <= value <= high:
+        raise RequestError(f'option "{name}" must be between {low} and {high}, got {shown(value)}')
+    return value
 
 
 def _strings(name: str, value: Any) -> tuple[str, ...]:

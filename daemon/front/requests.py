@@ -8,6 +8,7 @@ from typing import Any
 
 from pilotfish.daemon.front.bodies import Body
 from pilotfish.daemon.front.durations import parse_keep_alive
+from pilotfish.daemon.json_text import shown
 from pilotfish.hooks.errors import RequestError
 
 _THINK_LEVELS = ("high", "medium", "low", "max")
@@ -34,7 +35,7 @@ class AnswerSettings:
     model: str
     stream: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
-    keep_alive: float | None = None  # seconds; None leaves it to the server
+    keep_alive: float | None = None  # seconds; None leaves it as it is
     schema: Mapping[str, Any] | None = None
     think: bool = False
     truncate: bool = True
@@ -105,7 +106,7 @@ def parse_messages(messages: list[Any]) -> tuple[Message, ...]:
 
 def _message(index: int, value: Any) -> Message:
     if not isinstance(value, dict):
-        raise RequestError(f"messages[{index}] must be an object with role and content, got {type(value).__name__}")
+        raise RequestError(f"messages[{index}] must be an object with role and content, got {shown(value)}")
     try:
         body = Body(value)
         role, content = body.get("role", str, ""), body.get("content", str, "")
@@ -140,7 +141,7 @@ def parse_format(value: Any) -> Mapping[str, Any] | None:
         return {"type": "object"}
     if isinstance(value, dict):
         return value
-    raise RequestError(f'invalid format: {value!r}; expected "json" or a valid JSON Schema object')
+    raise RequestError(f'invalid format: {shown(value)}; expected "json" or a valid JSON Schema object')
 
 
 def parse_think(value: Any) -> bool:
@@ -151,7 +152,7 @@ def parse_think(value: Any) -> bool:
     if not isinstance(value, str):
         raise RequestError(f"think must be a boolean or string ({allowed})")
     if value not in _THINK_LEVELS:
-        raise RequestError(f'invalid think value: "{value}" (must be {allowed})')
+        raise RequestError(f"invalid think value: {shown(value)} (must be {allowed})")
     return True
 
 

@@ -91,9 +91,9 @@ class Runners:
     async def lease(self, model: ServedModel, launch: Launch, keep_alive: float | None) -> AsyncIterator[Lease]:
         """A runner of `model` started with `launch`, loaded first if need be, kept for `keep_alive` seconds after.
 
+        Without a `keep_alive` it stays as long as was last asked for since it was loaded, or as the settings say.
         Raises RunnerGone when it cannot be loaded, with its last words, or when it ends during the request.
         """
-        keep_alive = self._settings.keep_alive if keep_alive is None else keep_alive
         slot, process = await self._loaded(model, launch, keep_alive)
         try:
             yield Lease(RunnerClient(self._session, process.port), slot.launch)
@@ -130,7 +130,7 @@ class Runners:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._session.close()
 
-    async def _loaded(self, model: ServedModel, launch: Launch, keep_alive: float) -> tuple[Slot, RunnerProcess]:
+    async def _loaded(self, model: ServedModel, launch: Launch, keep_alive: float | None) -> tuple[Slot, RunnerProcess]:
         """A slot taken and its runner up. One that has died unnoticed since its last answer is replaced once."""
         for retry in (True, False):
             slot = await self._take(model, launch, keep_alive)
@@ -145,13 +145,14 @@ class Runners:
             self._release(slot)
         raise AssertionError("the second try returns or raises")
 
-    async def _take(self, model: ServedModel, launch: Launch, keep_alive: float) -> Slot:
+    async def _take(self, model: ServedModel, launch: Launch, keep_alive: float | None) -> Slot:
         async with self._changed:
             while (slot := self._usable(model, launch)) is None:
                 await self._changed.wait()
             slot.leases += 1
-            slot.keep_alive = keep_alive
-            slot.expires_at = time.time() + keep_alive
+            if keep_alive is not None:
+                slot.keep_alive = keep_alive
+            slot.expires_at = time.time() + slot.keep_alive
             if slot.timer is not None:
                 slot.timer.cancel()
                 slot.timer = None

@@ -5,15 +5,20 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pilotfish.daemon.front.durations import FOREVER, parse_go_duration
+from pilotfish.daemon.front.durations import FOREVER, lasting, parse_go_duration
+from pilotfish.daemon.json_text import shown
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError, RequestError
 
 log = logging.getLogger("pilotfish.front")
 
 DEFAULT_PORT = 11435  # Ollama's neighbour
+_COUNT = re.compile("[0-9]{1,9}")
+_SECONDS = re.compile("-?[0-9]+")
 _SCHEME_PORTS = {"http": 80, "https": 443}
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
 _APP_ORIGINS = ("app://*", "file://*", "tauri://*", "vscode-webview://*", "vscode-file://*")
@@ -56,7 +61,7 @@ def parse_host(text: str) -> tuple[str, int]:
     host, port = _split_host_port(rest.partition("/")[0])
     if port is None:
         return host or "127.0.0.1", default
-    if not (port.isascii() and port.isdecimal() and int(port) <= 65535):
+    if not (_COUNT.fullmatch(port) and int(port) <= 65535):
         log.warning("PILOTFISH_HOST=%s: %r is not a port, using %d", text, port, default)
         return host, default
     return host, int(port)
@@ -77,7 +82,7 @@ def settings_from_env(environ: Mapping[str, str] = os.environ) -> FrontSettings:
 
     Raises ConfigError naming the variable.
     """
-    host, port = parse_host(environ.get("PILOTFISH_HOST", ""))
+    host, port = parse_host(variable("PILOTFISH_HOST", environ))
     defaults = FrontSettings()
     return FrontSettings(
         host=host,
@@ -91,36 +96,34 @@ def settings_from_env(environ: Mapping[str, str] = os.environ) -> FrontSettings:
 
 
 def _lookup(environ: Mapping[str, str], name: str) -> tuple[str, str]:
-    for variable in (f"PILOTFISH_{name}", f"OLLAMA_{name}"):
-        if value := environ.get(variable, "").strip():
-            return variable, value
-    return f"PILOTFISH_{name}", ""
+    found = ((full, variable(full, environ)) for full in (f"PILOTFISH_{name}", f"OLLAMA_{name}"))
+    return next(((full, value) for full, value in found if value), (f"PILOTFISH_{name}", ""))
 
 
 def _origins(environ: Mapping[str, str]) -> list[str]:
-    variable, value = _lookup(environ, "ORIGINS")
+    full, value = _lookup(environ, "ORIGINS")
     origins = [origin.strip() for origin in value.split(",") if origin.strip()]
     for origin in origins:
         if origin.count("*") > 1:
-            raise ConfigError(f"{variable}: {origin!r} has more than one *; write one pattern for each origin")
+            raise ConfigError(f"{full}: {origin!r} has more than one *; write one pattern for each origin")
     return origins
 
 
 def _count(environ: Mapping[str, str], name: str, default: int) -> int:
-    variable, value = _lookup(environ, name)
+    full, value = _lookup(environ, name)
     if not value:
         return default
-    if not (value.isascii() and value.isdecimal()):
-        raise ConfigError(f"{variable}: expected a whole number, got {value!r}")
+    if not _COUNT.fullmatch(value):
+        raise ConfigError(f"{full}: expected a whole number of at most 9 digits, got {shown(value)}")
     return int(value) or default
 
 
 def _seconds(environ: Mapping[str, str], name: str, default: float, *, zero_is_forever: bool) -> float:
-    variable, value = _lookup(environ, name)
+    full, value = _lookup(environ, name)
     if not value:
         return default
     try:
-        seconds = float(value) if value.lstrip("-").isdecimal() else parse_go_duration(value)
+        seconds = float(value) if _SECONDS.fullmatch(value) else parse_go_duration(value)
     except RequestError as error:
-        raise ConfigError(f'{variable}: {error}; write a duration such as "5m"') from error
-    return FOREVER if seconds < 0 or (zero_is_forever and seconds == 0) else seconds
+        raise ConfigError(f'{full}: {error}; write a duration such as "5m"') from error
+    return FOREVER if zero_is_forever and seconds == 0 else lasting(seconds)

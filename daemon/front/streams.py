@@ -11,11 +11,9 @@ from typing import Any
 
 from aiohttp import web
 
-from pilotfish.daemon.front.durations import FOREVER
+from pilotfish.daemon.front.durations import FOREVER, LONGEST
 from pilotfish.daemon.front.errors import status_of
 from pilotfish.hooks.errors import PilotfishError
-
-_LAST_YEARS = 9_223_372_036  # seconds of Go's longest duration: how Ollama writes "forever"
 
 Encoder = Callable[[Mapping[str, Any]], bytes]
 Objects = AsyncGenerator[Mapping[str, Any], None]
@@ -87,4 +85,4 @@ def timestamp(seconds: float | None = None) -> str:
 
 
 def _bounded(seconds: float) -> float:
-    return time.time() + _LAST_YEARS if seconds == FOREVER else seconds
+    return time.time() + LONGEST if seconds == FOREVER else seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import platformdirs
 
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.plugins.drafters._options import Options
 
@@ -50,7 +50,7 @@ class MemoryConfig:
         """Where the models' memories lie: as configured, else `memory` in the state folder."""
         if self.folder:
             return self.folder
-        return Path(os.environ.get("PILOTFISH_STATE") or platformdirs.user_state_dir("pilotfish")) / "memory"
+        return Path(variable("PILOTFISH_STATE") or platformdirs.user_state_dir("pilotfish")) / "memory"
 
 
 def _mode(value: object) -> str:

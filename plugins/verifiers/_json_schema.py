@@ -15,11 +15,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from pilotfish.hooks.errors import RequestError
 from pilotfish.plugins.verifiers._json_schema_integers import integer_range
 from pilotfish.plugins.verifiers._json_schema_pattern import Unsupported, pattern_rule
+from pilotfish.plugins.verifiers._json_schema_place import Work, below, fail
 from pilotfish.plugins.verifiers._json_schema_rules import BUILT_IN, alternatives, key_other_than, literal, repeated
 
 Schema = Mapping[str, Any]
@@ -29,6 +29,7 @@ _UUID = re.compile("uuid[1-5]?")
 _FORMATS = {"date": "date-string", "time": "time-string", "date-time": "date-time-string"}
 _SIMPLE = ("number", "boolean", "null")
 _TYPES = (*_SIMPLE, "object", "array", "string", "integer")
+MAX_BOUND = 10**18  # of what is counted, and of integers
 _ANY_KEY = "*"  # stands for the additional properties among the names of the optional ones
 
 
@@ -44,6 +45,7 @@ class _Converter:
 
     def __init__(self, document: Any) -> None:
         self._document = document
+        self._work = Work()
         self._rules: dict[str, str] = {}  # body to name: equal bodies are one rule
         self._built_in: dict[str, str] = {"space": BUILT_IN["space"].body}
         self._references: dict[str, str] = {}  # `$ref` to the name of its rule
@@ -55,7 +57,7 @@ class _Converter:
             "types": self._types,
             "allOf": self._all_of,
             "const": lambda schema, path: literal(_dump(schema["const"])),
-            "enum": lambda schema, path: alternatives(_constants(schema, path)),
+            "enum": lambda schema, path: alternatives(self._constants(schema, path)),
             "any": lambda schema, path: self._use("value"),
             "object": self._object_schema,
             "array": self._array,
@@ -74,13 +76,15 @@ class _Converter:
 
         Each schema is visited once. An `allOf` can lead to one again and again, 2**30 times in a kilobyte of schema.
         """
+        self._work.spend(path, 1)
         if id(schema) not in self._visited:
             kind = _kind(schema, path)
-            name = self._use(kind) if kind in _SIMPLE else self._rule(self._visitors[kind](schema, path))
+            name = self._use(kind) if kind in _SIMPLE else self._rule(self._visitors[kind](schema, path), path)
             self._visited[id(schema)] = (schema, name)
         return self._visited[id(schema)][1]
 
-    def _rule(self, body: str) -> str:
+    def _rule(self, body: str, path: str) -> str:
+        self._work.spend(path, 1, len(body))
         return self._rules.setdefault(body, f"r{len(self._rules)}")
 
     def _use(self, name: str) -> str:
@@ -101,7 +105,7 @@ class _Converter:
 
     def _resolve(self, reference: Any, path: str) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#/"):
-            _fail(path, f"unsupported $ref {reference}, only references into the same document are supported")
+            fail(path, f"unsupported $ref {reference!s:.100}, only references into the same document are supported")
         target = self._document
         for step in reference[2:].split("/"):
             if isinstance(target, dict) and step in target:
@@ -109,14 +113,28 @@ class _Converter:
             elif isinstance(target, list) and step.isdecimal() and int(step) < len(target):
                 target = target[int(step)]
             else:
-                _fail(path, f"cannot resolve $ref {reference}, {step} not found")
+                fail(path, f"cannot resolve $ref {reference:.100}, {step:.100} not found")
         return target
 
     def _any_of(self, schema: Schema, path: str) -> str:
         return " | ".join(self.visit(*child) for child in _any_of(schema, path))
 
+    def _constants(self, schema: Schema, path: str) -> list[str]:
+        constants = _constants(schema, path)
+        self._work.spend(path, len(constants), sum(map(len, constants)))
+        return constants
+
+    def _properties(self, schema: Schema, path: str) -> list[_Property]:
+        properties = _properties(schema, path)
+        self._work.spend(path, len(properties), sum(len(name) for name, *_ in properties))
+        return properties
+
+    def _each_type(self, schema: Schema, path: str) -> Iterator[tuple[Any, str]]:
+        self._work.spend(path, len(schema["type"]) * len(schema))
+        return _children([{**schema, "type": named} for named in schema["type"]], below(path, "type"))
+
     def _types(self, schema: Schema, path: str) -> str:
-        return " | ".join(self.visit(*child) for child in _each_type(schema, path))
+        return " | ".join(self.visit(*child) for child in self._each_type(schema, path))
 
     def _all_of(self, schema: Schema, path: str) -> str:
         """One object with the properties of all parts, or the constants that are in every part."""
@@ -126,20 +144,20 @@ class _Converter:
         for part, place, certain in self._parts(schema, path):
             kind = _kind(part, place)
             if kind == "object":
-                own = _properties(part, place)
+                own = self._properties(part, place)
                 properties += own
                 required |= {name for name, *_ in own} if certain else set()
             elif kind == "enum":
-                constants.update(_constants(part, place))
+                constants.update(self._constants(part, place))
         everywhere = [constant for constant, times in constants.items() if times == len(schema["allOf"])]
         return alternatives(everywhere) if everywhere else self._object(properties, required, None, path)
 
     def _parts(self, schema: Schema, path: str) -> Iterator[tuple[Any, str, bool]]:
         """The parts of an `allOf`, references followed; the last value is false for one of several alternatives."""
-        for part, place in _children(schema["allOf"], f"{path}/allOf"):
+        for part, place in _children(schema["allOf"], below(path, "allOf")):
             kind = _kind(part, place)
             if kind in ("anyOf", "types"):
-                choices = _any_of(part, place) if kind == "anyOf" else _each_type(part, place)
+                choices = _any_of(part, place) if kind == "anyOf" else self._each_type(part, place)
                 yield from ((*self._followed(*choice), False) for choice in choices)
             else:
                 yield (*self._followed(part, place), True)
@@ -147,18 +165,19 @@ class _Converter:
     def _followed(self, schema: Any, path: str) -> tuple[Any, str]:
         seen = set()
         while _kind(schema, path) == "$ref":
+            self._work.spend(path, 1, len(str(schema["$ref"])))
             reference = schema["$ref"]
             schema, path = self._resolve(reference, path), str(reference)
             if path in seen:
-                _fail(path, "refers to itself")
+                fail(path, "refers to itself")
             seen.add(path)
         return schema, path
 
     def _object_schema(self, schema: Schema, path: str) -> str:
         additional = schema.get("additionalProperties", "properties" not in schema)
         if not isinstance(additional, bool | dict):
-            _fail(path, "additionalProperties must be a boolean or a schema")
-        properties = _properties(schema, path)
+            fail(path, "additionalProperties must be a boolean or a schema")
+        properties = self._properties(schema, path)
         if not properties and additional in (True, {}):
             return self._use("object")
         named = schema.get("required")
@@ -168,7 +187,7 @@ class _Converter:
     def _object(self, properties: Sequence[_Property], required: set[str], additional: Any, path: str) -> str:
         """Required properties, then any of the others, both in the order of the schema; None: no additional ones."""
         rules = {
-            name: self._rule(f'{literal(_dump(name))} space ":" space {self.visit(schema, place)}')
+            name: self._rule(f'{literal(_dump(name))} space ":" space {self.visit(schema, place)}', place)
             for name, schema, place in properties
         }
         names = [name for name, *_ in properties]
@@ -180,11 +199,11 @@ class _Converter:
         if not certain and not optional:
             return '"{" space "}"'
         if optional:
-            choice = self._optional(optional, rules)
+            choice = self._optional(optional, rules, path)
             certain += f' ( "," space ( {choice} ) )?' if certain else f"( {choice} )?"
         return f'"{{" space {certain} space "}}"'
 
-    def _optional(self, names: Sequence[str], rules: Mapping[str, str]) -> str:
+    def _optional(self, names: Sequence[str], rules: Mapping[str, str], path: str) -> str:
         """Any of the properties `names`, at least one of them, in their order."""
         following = ""  # what may come after the property at hand
         choices: list[str] = []
@@ -192,32 +211,32 @@ class _Converter:
             more = f'( "," space {rules[name]} )'
             first = f"{rules[name]} {more}*" if name == _ANY_KEY else rules[name]
             choices.append(f"{first} {following}".strip())
-            following = self._rule(f"{more}{'*' if name == _ANY_KEY else '?'} {following}".strip())
+            following = self._rule(f"{more}{'*' if name == _ANY_KEY else '?'} {following}".strip(), path)
         return " | ".join(reversed(choices))
 
     def _additional(self, schema: Any, names: Sequence[str], path: str) -> str:
         key = self._use("string")
         if names:
             self._use("char")
-            key = self._rule(key_other_than(names))
-        value = self._use("value") if schema is True else self.visit(schema, f"{path}/additionalProperties")
-        return self._rule(f'{key} ":" space {value}')
+            key = self._rule(key_other_than(names), path)
+        value = self._use("value") if schema is True else self.visit(schema, below(path, "additionalProperties"))
+        return self._rule(f'{key} ":" space {value}', path)
 
     def _array(self, schema: Schema, path: str) -> str:
         key = "items" if "items" in schema else "prefixItems"
         items = schema.get(key, {})
         if isinstance(items, list):
-            members = ' "," space '.join(self.visit(*child) for child in _children(items, f"{path}/{key}", empty=True))
+            members = ' "," space '.join(self.visit(*child) for child in _children(items, below(path, key), empty=True))
             return f'"[" space {members} space "]"'
         low, high = _count(schema, "minItems", path) or 0, _count(schema, "maxItems", path)
-        if low == 0 and high is None and _kind(items, f"{path}/{key}") == "any":
+        if low == 0 and high is None and _kind(items, below(path, key)) == "any":
             return self._use("array")
-        members = repeated(self.visit(items, f"{path}/{key}"), low, high, separator='"," space')
+        members = repeated(self.visit(items, below(path, key)), low, high, separator='"," space')
         return f'"[" space {members} space "]"'
 
     def _string(self, schema: Schema, path: str) -> str:
         if not isinstance(schema.get("pattern", ""), str):
-            _fail(path, "pattern must be a string")
+            fail(path, "pattern must be a string")
         low, high, form = (
             _count(schema, "minLength", path) or 0,
             _count(schema, "maxLength", path),
@@ -237,7 +256,7 @@ class _Converter:
         except Unsupported:  # stock says so in its log and accepts any string
             return self._use("string")
         except ValueError as error:
-            _fail(path, f"invalid pattern {pattern}: {error}")
+            fail(path, f"invalid pattern {pattern:.100}: {error}")
 
     def _integer(self, schema: Schema, path: str) -> str:
         low, high = (
@@ -250,7 +269,7 @@ class _Converter:
 def _kind(schema: Any, path: str) -> str:
     """What decides over a schema: the first of its keywords, in stock's order, that says anything."""
     if not isinstance(schema, dict):
-        _fail(path, "a schema must be an object")
+        fail(path, "a schema must be an object")
     if "$ref" in schema:
         return "$ref"
     if "oneOf" in schema or "anyOf" in schema:
@@ -261,9 +280,9 @@ def _kind(schema: Any, path: str) -> str:
     if "const" in schema or "enum" in schema:
         return "const" if "const" in schema else "enum"
     if not isinstance(named, str | None):
-        _fail(path, "type must be a string or an array of strings")
+        fail(path, "type must be a string or an array of strings")
     if named and named not in _TYPES:
-        _fail(path, f"unrecognized type {named}")
+        fail(path, f"unrecognized type {named:.100}")
     return _structure(schema, named or "", path)
 
 
@@ -285,30 +304,26 @@ def _structure(schema: Schema, named: str, path: str) -> str:
 
 def _any_of(schema: Schema, path: str) -> Iterator[tuple[Any, str]]:
     key = "oneOf" if "oneOf" in schema else "anyOf"
-    return _children(schema[key], f"{path}/{key}")
-
-
-def _each_type(schema: Schema, path: str) -> Iterator[tuple[Any, str]]:
-    return _children([{**schema, "type": named} for named in schema["type"]], f"{path}/type")
+    return _children(schema[key], below(path, key))
 
 
 def _children(schemas: Any, path: str, *, empty: bool = False) -> Iterator[tuple[Any, str]]:
     if not isinstance(schemas, list) or not (schemas or empty):
-        _fail(path, "must be an array of schemas that is not empty")
-    return ((schema, f"{path}/{index}") for index, schema in enumerate(schemas))
+        fail(path, "must be an array of schemas that is not empty")
+    return ((schema, below(path, index)) for index, schema in enumerate(schemas))
 
 
 def _properties(schema: Schema, path: str) -> list[_Property]:
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
-        _fail(path, "properties must be an object")
-    return [(name, value, f"{path}/properties/{name}") for name, value in properties.items()]
+        fail(path, "properties must be an object")
+    return [(name, value, below(path, "properties", name)) for name, value in properties.items()]
 
 
 def _constants(schema: Schema, path: str) -> list[str]:
     values = schema["enum"]
     if not isinstance(values, list) or not values:
-        _fail(path, "enum must be a non-empty array")
+        fail(path, "enum must be a non-empty array")
     return [literal(_dump(value)) for value in values]
 
 
@@ -316,7 +331,7 @@ def _format(schema: Schema, path: str) -> str:
     """The built-in rule for a string's format; empty when there is none."""
     form = schema.get("format", "")
     if not isinstance(form, str):
-        _fail(path, "format must be a string")
+        fail(path, "format must be a string")
     return "uuid" if _UUID.fullmatch(form) else _FORMATS.get(form, "")
 
 
@@ -325,7 +340,9 @@ def _count(schema: Schema, key: str, path: str) -> int | None:
         return None
     value = schema[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        _fail(path, f"{key} must be a non-negative integer")
+        fail(path, f"{key} must be a non-negative integer")
+    if value >= MAX_BOUND:
+        fail(path, f"{key} must have at most 18 digits")
     return value
 
 
@@ -336,7 +353,9 @@ def _bound(schema: Schema, inclusive: str, exclusive: str, path: str) -> int | N
         return None
     value = schema[key]
     if not isinstance(value, int | float) or isinstance(value, bool):
-        _fail(path, f"{key} must be a number")
+        fail(path, f"{key} must be a number")
+    if not abs(value) < MAX_BOUND:
+        fail(path, f"{key} must have at most 18 digits")
     lower = inclusive == "minimum"
     inwards = lower == (key == inclusive)
     whole = math.ceil(value) if inwards else math.floor(value)
@@ -345,7 +364,3 @@ def _bound(schema: Schema, inclusive: str, exclusive: str, path: str) -> int | N
 
 def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _fail(path: str, what: str) -> NoReturn:
-    raise RequestError(f"json_schema: at {path}: {what}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 MAX_DEPTH = 100  # nested groups
+MAX_LENGTH = 10_000  # characters: a quantifier after a quantifier copies all that is before it
 _META = frozenset("|.()[]{}*+?^$")
 _PLAIN_ESCAPES = frozenset("^$.[]()|{}*+?")
 _GBNF_ESCAPE = re.compile(r'\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[trn\\"\[\]-])')
@@ -23,6 +24,8 @@ class Unsupported(Exception):
 
 def pattern_rule(pattern: str) -> str:
     """The body between the quotes of a JSON string. Raises Unsupported, and ValueError when it is no pattern."""
+    if len(pattern) > MAX_LENGTH:
+        raise ValueError(f"it has {len(pattern)} characters; at most {MAX_LENGTH} are read")
     if len(pattern) < 2 or pattern[0] != "^" or pattern[-1] != "$":
         raise Unsupported("it is not anchored with ^ and $")
     reader = _Reader(pattern[1:-1])

@@ -1,31 +1,26 @@
-"""From a request's grammar or JSON schema to GBNF that libllama can be trusted with.
-
-libllama answers most bad grammars with "no", but it recurses over nested groups and rule chains without a
-limit, and running out of stack would end the process. Both are bounded here first (20,000 nested groups crash
-it; so would a few hundred thousand rules that refer to one another in a row).
-"""
+"""From a request's grammar or JSON schema to GBNF that libllama can be trusted with."""
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
 from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
+from pilotfish.plugins.verifiers._json_schema_place import largest_repetition
+from pilotfish.plugins.verifiers._llama_grammar_cost import check_cost
 from pilotfish.plugins.verifiers._llama_library import last_words, lib
 
 MAX_BYTES = 512 * 1024
-MAX_DEPTH = 500  # nested groups
-
-_LITERALS = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*', re.DOTALL)
 
 
 def grammar_of(params: SamplingParams) -> str:
     """The request's GBNF: its own, or its schema's; empty when it asks for neither. Raises RequestError."""
     if params.grammar or not params.json_schema:
         return params.grammar
+    if len(params.json_schema) > MAX_BYTES:
+        raise RequestError(f"json_schema: {len(params.json_schema)} characters; at most {MAX_BYTES} are accepted")
     try:
         schema = json.loads(params.json_schema)
         # llama-server reads the empty schema as "any object"
@@ -36,14 +31,19 @@ def grammar_of(params: SamplingParams) -> str:
         raise RequestError(f"json_schema: not valid JSON: {error}") from error
 
 
-def compile_grammar(vocab: Any, grammar: str) -> Any:
-    """A grammar sampler, to be freed by the caller. Raises RequestError naming what is wrong."""
+def compile_grammar(vocab: Any, grammar: str, schema: str = "") -> Any:
+    """A grammar sampler, to be freed by the caller. Raises RequestError naming what is wrong.
+
+    `schema` is the one that `grammar` was made of; then the message names the place in it.
+    """
     data = _checked(grammar)
     last_words()
     sampler = lib.llama_sampler_init_grammar(vocab, data, b"root")
-    if not sampler:
-        raise RequestError(f"grammar: failed to parse grammar: {last_words()}; send GBNF with a `root` rule")
-    return sampler
+    if sampler:
+        return sampler
+    if schema and (place := largest_repetition(json.loads(schema))):
+        raise RequestError(f"json_schema: {place} is more than a grammar can repeat; ask for less")
+    raise RequestError(f"grammar: failed to parse grammar: {last_words()}; send GBNF with a `root` rule")
 
 
 def _checked(grammar: str) -> bytes:
@@ -55,17 +55,5 @@ def _checked(grammar: str) -> bytes:
         raise RequestError("grammar: contains a NUL byte; write it as \\x00")
     if len(data) > MAX_BYTES:
         raise RequestError(f"grammar: {len(data)} bytes; at most {MAX_BYTES} are accepted")
-    if _depth(grammar) > MAX_DEPTH:
-        raise RequestError(f"grammar: groups are nested more than {MAX_DEPTH} deep; give inner groups their own rules")
+    check_cost(grammar)
     return data
-
-
-def _depth(grammar: str) -> int:
-    depth = deepest = 0
-    for character in _LITERALS.sub("", grammar):
-        if character == "(":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character == ")":
-            depth -= 1
-    return deepest

@@ -90,7 +90,8 @@ class LlamaSampler:
 
     def _start(self, prompt: Sequence[int], emitted: Sequence[int]) -> None:
         if self._grammar_text:
-            self._grammar = compile_grammar(self._vocab, self._grammar_text)
+            schema = "" if self._params.grammar else self._params.json_schema
+            self._grammar = compile_grammar(self._vocab, self._grammar_text, schema)
             self._candidates, self._one = _Candidates(self._context.n_vocab), _Candidates(1)
             for token in emitted:
                 lib.llama_sampler_accept(self._grammar, token)

@@ -60,6 +60,13 @@ def test_malformed_chats_are_refused(body, says):
         ({"response_format": {"type": "json_object", "schema": {"type": "array"}}}, {"type": "array"}),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": [1]}}}}, {"enum": [1]}),
         ({"response_format": {"type": "text"}}, None),
+        ({"response_format": None}, None),
+        ({"response_format": {}}, None),
+        ({"response_format": {"type": "json_object", "schema": None}}, {}),
+        ({"response_format": {"type": "json_object"}, "json_schema": {"type": "string"}}, {"type": "string"}),
+        ({"response_format": {"type": "json_schema"}}, {}),  # which is any object
+        ({"response_format": {"type": "json_schema", "json_schema": None}}, {}),
+        ({"response_format": {"type": "json_schema", "schema": {"type": "array"}}}, {}),
         ({"json_schema": {"type": "string"}}, {"type": "string"}),
     ],
 )
@@ -80,6 +87,7 @@ def test_sampling_fields_pass_through_and_logprobs_are_counted():
         {"top_logprobs": 2},
         {"grammar": "root ::= [0-9]", "json_schema": {"type": "object"}},
         {"response_format": {"type": "yaml"}},
+        {"response_format": {"type": "JSON_SCHEMA "}},
         {"response_format": "json"},
     ],
 )

@@ -10,7 +10,6 @@ import pytest
 from pilotfish.daemon.generation import GenerationRequest
 from pilotfish.hooks.errors import RequestError, UnsupportedRequest
 from pilotfish.hooks.types import SamplingParams
-from pilotfish.ollama_overlay.fields import parse_body
 from pilotfish.ollama_overlay.request import read_completion
 from pilotfish.ollama_overlay.sampling import SAMPLERS
 from tests.fakes.engine import FakeTokenizer
@@ -208,6 +207,10 @@ def test_stop_strings():
     assert generation(stop="x").stop == ("x",)
     assert generation(stop=["x", "", "y"]).stop == ("x", "y")
     assert generation(stop=5).stop == ()
+    assert len(generation(stop=[str(i) for i in range(10_000)]).stop) == 10_000
+    for too_much in ([str(i) for i in range(100_000)], "é" * 40_000):
+        with pytest.raises(RequestError, match=r"Field 'stop': .* more than 65536 bytes"):
+            generation(stop=too_much)
 
 
 def test_logit_bias_by_id_and_by_text_as_pairs_and_as_an_object():
@@ -229,7 +232,27 @@ def test_a_schema_is_passed_on_and_a_grammar_wins_over_it():
     assert generation(json_schema=schema, grammar=None).sampling.json_schema
 
 
-def test_a_body_is_read_as_utf8_json():
-    assert parse_body('{"prompt": "é😊\\ud83d\\ude0a"}'.encode()) == {"prompt": "é😊😊"}
-    with pytest.raises(RequestError, match="UTF-8"):
-        parse_body(b'{"prompt": "\\ude0a\\ud83d"}')
+INTEGERS = ("n_predict", "seed", "top_k", "repeat_last_n", "min_keep", "n_probs", "n_keep", "mirostat")
+REALS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "dynatemp_range")
+
+
+@pytest.mark.parametrize("name", [*INTEGERS, *REALS])
+@pytest.mark.parametrize("value", [10**400, -(10**400), 1e999])
+def test_a_number_that_no_float_holds_is_refused_by_name(name, value):
+    with pytest.raises(RequestError, match=f"Field '{name}': must be a finite number") as caught:
+        read(**{name: value})
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [{"--5": 1}, {"+-5": 1}, {"9" * 300: 1}, {"9" * 5000: 1}, [[10**400, 1]], {"5": 10**400}, {"5": "x" * 10**6}],
+)
+def test_a_bias_without_a_proper_id_or_number_is_refused(bias):
+    with pytest.raises(RequestError, match="Field 'logit_bias': ") as caught:
+        read(logit_bias=bias)
+    assert len(str(caught.value)) < 200
+
+
+def test_ids_may_have_a_sign_and_those_outside_of_the_vocabulary_are_ignored():
+    assert generation(logit_bias={"+5": 1, "-5": 1, "9" * 18: 1}).sampling.logit_bias == ((5, 1.0),)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pilotfish.daemon.front.options import MAX_WARNINGS
 from pilotfish.manifests.store import Store
 
 OK = {"model": "tiny", "prompt": "echo:fine", "stream": False}
@@ -26,8 +27,11 @@ OK = {"model": "tiny", "prompt": "echo:fine", "stream": False}
         (b'{"model": "tiny", "options": []}', "options must be an object, got []"),
         (b'{"model": "tiny", "keep_alive": "-1"}', 'time: missing unit in duration "-1"'),
         (b'{"model": "tiny", "keep_alive": true}', "keep_alive must be a number of seconds"),
+        (b'{"model": "tiny", "keep_alive": ' + b"9" * 400 + b"}", "keep_alive must be a finite number"),
+        (b'{"model": "tiny", "keep_alive": "' + b"1s" * 200_000 + b'"}', 'time: invalid duration "1s1s'),
+        (b'{"model": "tiny", "context": ' + b"9" * 5000 + b"}", "more than 4300 digits"),
         (b'{"model": "tiny", "think": "very"}', 'invalid think value: "very" (must be "high"'),
-        (b'{"model": "tiny", "format": "xml"}', "invalid format: 'xml'; expected \"json\""),
+        (b'{"model": "tiny", "format": "xml"}', 'invalid format: "xml"; expected "json"'),
         (b'{"model": "tiny", "top_logprobs": 21}', "top_logprobs must be between 0 and 20"),
         (b'{"model": ""}', "model is required"),
         (b'{"model": "a/b/c/d/e"}', "invalid model name"),
@@ -52,6 +56,11 @@ async def test_a_bad_body_is_a_400_that_names_the_fault(front, path, raw, messag
         ({"stop": [1]}, 'option "stop" must be of an array of strings'),
         ({"use_mmap": 1}, 'option "use_mmap" must be of type boolean'),
         ({"num_ctx": 0}, "num_ctx must be at least 1, got 0"),
+        ({"num_ctx": 2**31}, f'option "num_ctx" must be between {-(2**31)} and {2**31 - 1}, got {2**31}'),
+        ({"num_batch": 0}, f'option "num_batch" must be between 1 and {2**20}, got 0'),
+        ({"num_thread": 5000}, f'option "num_thread" must be between {-(2**31)} and 4096, got 5000'),
+        ({"seed": 2**63}, f'option "seed" must be between {-(2**63)} and {2**63 - 1}, got {2**63}'),
+        *(({name: 10**400}, f'option "{name}" must be a finite number') for name in ("num_predict", "seed", "top_p")),
     ],
 )
 async def test_an_option_of_the_wrong_type_is_a_400(front, options, message):
@@ -69,7 +78,38 @@ async def test_an_option_too_large_for_a_number_is_a_400(front):
 async def test_an_unknown_option_is_logged_with_the_nearest_known_one(front, caplog):
     status, _ = await front.ask("/api/generate", {**OK, "options": {"temprature": 1, "seed": None}})
     assert status == 200
-    assert "invalid option 'temprature' is ignored; did you mean 'temperature'?" in caplog.text
+    assert "invalid option \"temprature\" is ignored; did you mean 'temperature'?" in caplog.text
+
+
+async def test_a_multitude_of_unknown_options_is_told_in_a_few_lines(front, caplog):
+    options = {f"temperatur{i}": 1 for i in range(50_000)} | {"x" * 10**6: 1}
+    assert (await front.ask("/api/generate", {**OK, "options": options}))[0] == 200
+    assert caplog.text.count("did you mean 'temperature'?") == MAX_WARNINGS
+    assert f"{50_001 - MAX_WARNINGS} more invalid options are ignored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("raw", "prompt"),
+    [
+        (b'{"model": "tiny", "raw": true, "stream": false, "prompt": "echo:caf\xe9"}', "echo:caf\ufffd"),
+        (b'\xef\xbb\xbf{"model": "tiny", "raw": true, "stream": false, "prompt": "echo:a"}', "echo:a"),
+        (rb'{"model": "tiny", "raw": true, "stream": false, "prompt": "echo:\ud83d\u0000"}', "echo:\ufffd\0"),
+    ],
+)
+async def test_text_that_ollama_can_read_is_read(front, raw, prompt):
+    async with front.post("/api/generate", data=raw) as response:
+        assert response.status == 200
+    assert front.journal_of("completion")[0]["body"]["prompt"] == prompt
+
+
+async def test_half_a_character_in_a_message_a_system_text_or_a_stop_string_is_replaced(front):
+    half = "\ud83d"
+    chat = {"model": "tiny", "messages": [{"role": "user", "content": f"echo:a{half}"}], "stream": False}
+    assert (await front.ask("/api/chat", {**chat, "options": {"stop": [half]}}))[1]["message"]["content"] == "a\ufffd"
+    assert (await front.ask("/api/generate", {**OK, "system": half}))[0] == 200
+    chat_body, generate_body = (entry["body"] for entry in front.journal_of("completion"))
+    assert chat_body["stop"] == ["\ufffd"]
+    assert "<system>\ufffd" in bytes(generate_body["prompt"]).decode()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 from datetime import UTC, datetime, timedelta
 
+import gguf
 import pytest
 
 from pilotfish.manifests.store import Store
@@ -68,6 +71,21 @@ async def test_a_verbose_show_has_arrays_and_tensors(front):
     _, shown = await front.ask("/api/show", {"name": "tiny", "verbose": True})
     assert shown["model_info"]["tokenizer.ggml.tokens"] == ["a", "b", "c"]
     assert shown["tensors"] == [{"name": "token_embd.weight", "type": "F32", "shape": [32, 32]}]
+
+
+@pytest.mark.parametrize("odd", [math.inf, -math.inf, math.nan])
+async def test_numbers_that_json_does_not_have_are_shown_as_null(front, store, tmp_path, odd):
+    writer = gguf.GGUFWriter(tmp_path / "odd.gguf", "llama")
+    writer.add_float32("llama.rope.scaling.factor", odd)
+    writer.add_token_scores([0.0, odd, 2.0])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    store.add_gguf("odd", tmp_path / "odd.gguf")
+    async with front.post("/api/show", {"model": "odd", "verbose": True}) as response:
+        info = json.loads(await response.text(), parse_constant=pytest.fail)["model_info"]
+    assert info["llama.rope.scaling.factor"] is None
+    assert info["tokenizer.ggml.scores"] == [0.0, None, 2.0]
 
 
 async def test_show_without_a_name_says_so(front):

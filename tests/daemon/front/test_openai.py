@@ -73,6 +73,46 @@ async def test_response_formats_become_schemas(front):
     assert schemas == [schema, {"type": "object"}]
 
 
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("form", "schema"),
+    [
+        (None, None),
+        ({"type": "text"}, None),
+        ({"type": None}, None),
+        ({"type": "json_object", "schema": SCHEMA}, {"type": "object"}),  # OpenAI has no schema there
+        ({"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}, SCHEMA),
+        ({"type": "JSON_SCHEMA ", "json_schema": {"schema": SCHEMA}}, SCHEMA),
+        ({"type": "json_schema", "schema": SCHEMA}, None),
+        ({"type": "json_schema", "json_schema": None}, None),
+        ({"type": "json_schema", "json_schema": {"schema": None}}, None),
+        ({"type": "json_schema", "json_schema": {"schema": {}}}, {}),  # the runner's "any object"
+        ({"type": "yaml"}, None),
+    ],
+)
+async def test_a_response_format_is_read_as_ollama_reads_it(front, form, schema):
+    assert (await front.ask("/v1/chat/completions", {**CHAT, "response_format": form}))[0] == 200
+    assert front.journal_of("completion")[0]["body"].get("json_schema") == schema
+
+
+@pytest.mark.parametrize("form", ["json", {"type": 5}, {"type": "json_schema", "json_schema": {"schema": [1]}}])
+async def test_a_response_format_of_another_shape_is_refused(front, form):
+    status, answer = await front.ask("/v1/chat/completions", {**CHAT, "response_format": form})
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
+async def test_an_assistant_without_content_must_have_called_tools(front):
+    turn = {"role": "assistant", "content": None}
+    last = {"role": "user", "content": "echo:ok"}
+    body = {"model": "tiny", "messages": [{**turn, "tool_calls": []}, last]}
+    assert (await front.ask("/v1/chat/completions", body))[0] == 200
+    status, answer = await front.ask("/v1/chat/completions", {**body, "messages": [turn, last]})
+    said = "messages[0].content must be a string or an array of parts, got null"
+    assert (status, answer["error"]["message"]) == (400, said)
+
+
 async def test_logprobs(front):
     _, answer = await front.ask("/v1/chat/completions", {**CHAT, "logprobs": True, "top_logprobs": 1})
     first = answer["choices"][0]["logprobs"]["content"][0]

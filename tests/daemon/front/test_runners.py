@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -110,6 +112,38 @@ async def test_keep_alive_ends_an_idle_runner(front):
     await ask(front, keep_alive=0)
     assert await loaded(front) == []
     assert len(front.journal_of("start")) == 2
+
+
+async def expires(front):
+    (entry,) = (await front.get("/api/ps"))["models"]
+    return datetime.fromisoformat(entry["expires_at"])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/generate", {"model": "tiny", "prompt": "echo:ok", "stream": False}),
+        ("/v1/chat/completions", {"model": "tiny", "messages": [{"role": "user", "content": "echo:ok"}]}),
+    ],
+)
+async def test_only_a_request_that_says_so_changes_how_long_a_model_stays(front, path, body):
+    for keep_alive, at_least in ((-1, timedelta(days=280 * 365)), ("1h", timedelta(minutes=50)), (1e12, timedelta(1))):
+        await ask(front, keep_alive=keep_alive)
+        assert (await front.ask(path, body))[0] == 200
+        assert await expires(front) - datetime.now(UTC) > at_least
+
+
+async def test_a_short_stay_is_not_prolonged_by_a_request_that_asks_for_none(front):
+    await ask(front, keep_alive="100ms")
+    await ask(front)
+    await front.until_unloaded()  # with the default of five minutes, the test's own deadline would end it
+
+
+async def test_a_model_that_is_loaded_anew_stays_as_long_as_the_settings_say(start):
+    async with start(keep_alive=math.inf) as front:
+        await ask(front, keep_alive="1h")
+        await ask(front, options={"num_ctx": 1024})
+        assert (await expires(front)).year > 2300
 
 
 async def test_a_busy_runner_is_unloaded_after_its_answer(front):

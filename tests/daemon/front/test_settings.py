@@ -34,6 +34,7 @@ from pilotfish.hooks.errors import ConfigError, RequestError
         (" 0.0.0.0:0 ", "0.0.0.0", 0),
         ("1.2.3.4:66000", "1.2.3.4", 11435),
         ("1.2.3.4:x", "1.2.3.4", 11435),
+        ("1.2.3.4:" + "9" * 5000, "1.2.3.4", 11435),
     ],
 )
 def test_every_form_of_the_host_variable(text, host, port):
@@ -64,11 +65,31 @@ def test_ollamas_variables_count_and_our_own_win():
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("PILOTFISH_KEEP_ALIVE", "soon"), ("OLLAMA_CONTEXT_LENGTH", "4k"), ("OLLAMA_ORIGINS", "http://*.*")],
+    [
+        ("PILOTFISH_KEEP_ALIVE", "soon"),
+        ("OLLAMA_KEEP_ALIVE", "1d"),
+        ("OLLAMA_KEEP_ALIVE", "--5"),
+        ("OLLAMA_CONTEXT_LENGTH", "8k"),
+        ("OLLAMA_CONTEXT_LENGTH", "9" * 5000),
+        ("OLLAMA_ORIGINS", "http://*.*"),
+    ],
 )
 def test_a_wrong_variable_is_named(variable, value):
     with pytest.raises(ConfigError, match=variable):
         settings_from_env({variable: value})
+
+
+def test_quotes_around_a_value_do_not_count():
+    settings = settings_from_env(
+        {
+            "PILOTFISH_HOST": '"127.0.0.1:11777"',
+            "OLLAMA_KEEP_ALIVE": '"-1"',
+            "OLLAMA_CONTEXT_LENGTH": "'1024'",
+            "OLLAMA_ORIGINS": '"*"',
+        }
+    )
+    assert (settings.host, settings.port, settings.num_ctx) == ("127.0.0.1", 11777, 1024)
+    assert (settings.keep_alive, settings.origins[0]) == (math.inf, "*")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +109,8 @@ def test_go_durations(text, seconds):
         ("m", 'time: invalid duration "m"'),
         ("5 minutes", 'time: unknown unit " minutes" in duration "5 minutes"'),
         ("1d", 'time: unknown unit "d" in duration "1d"'),
+        ("\N{ARABIC-INDIC DIGIT ONE}s", 'time: invalid duration "\N{ARABIC-INDIC DIGIT ONE}s"'),
+        ("9999999999999s", 'time: invalid duration "9999999999999s"'),  # more than Go's durations hold
     ],
 )
 def test_a_wrong_duration_is_told_in_gos_words(text, message):
@@ -97,7 +120,18 @@ def test_a_wrong_duration_is_told_in_gos_words(text, message):
 
 
 @pytest.mark.parametrize(
-    ("value", "seconds"), [(None, None), (0, 0), (10, 10), (0.5, 0.5), (-1, math.inf), ("-1s", math.inf), ("0", 0)]
+    ("value", "seconds"),
+    [
+        (None, None),
+        (0, 0),
+        (10, 10),
+        (0.5, 0.5),
+        (-1, math.inf),
+        ("-1s", math.inf),
+        ("0", 0),
+        (9_000_000_000, 9e9),
+        (1e12, math.inf),  # more than Go's durations hold
+    ],
 )
 def test_keep_alive(value, seconds):
     assert parse_keep_alive(value) == seconds

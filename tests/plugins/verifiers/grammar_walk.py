@@ -50,12 +50,12 @@ class Grammars:
     """Makes walks."""
 
     def __init__(self, vocabulary: object) -> None:
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
 
     @contextmanager
     def walk(self, grammar: str) -> Iterator[Walk]:
         """A walk from the beginning of a GBNF grammar."""
-        sampler = lib.llama_sampler_init_grammar(self._vocabulary, grammar.encode(), b"root")
+        sampler = lib.llama_sampler_init_grammar(self.vocabulary, grammar.encode(), b"root")
         assert sampler, f"libllama does not read this grammar:\n{grammar}"
         try:
             yield Walk(sampler)

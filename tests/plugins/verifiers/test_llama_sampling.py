@@ -44,6 +44,28 @@ def test_a_draft_cannot_break_the_grammar(engine: LlamaEngine) -> None:
         assert text_of(engine, sampling, draft=ids) == plain
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "maxLength": 1999},
+        {"type": "string", "maxLength": 2000},
+        {"type": "string", "maxLength": 2001},
+        {"type": "string", "maxLength": 10_000},
+        {"type": "array", "items": {"type": "integer"}, "maxItems": 1999},
+        {"type": "object", "properties": {}},
+    ],
+)
+def test_long_repetitions_give_the_same_text_with_drafts_and_without(
+    engine: LlamaEngine, schema: dict[str, object]
+) -> None:
+    sampling = SamplingParams(seed=3, json_schema=json.dumps(schema))
+    plain = text_of(engine, sampling, "Some JSON: ", n=12)
+    assert plain[0] == {"string": '"', "array": "[", "object": "{"}[str(schema["type"])]
+    for draft in (plain, plain[:3] + "x"):
+        ids = engine.tokenizer.encode(draft, add_special=False)[:3]
+        assert text_of(engine, sampling, "Some JSON: ", draft=ids, n=12) == plain
+
+
 def test_a_json_schema_is_obeyed_seeded_and_greedy(engine: LlamaEngine) -> None:
     schema = {
         "type": "object",
