@@ -13,6 +13,8 @@ from pilotfish.ollama_overlay.fields import Fields, kind, unsupported
 DEFAULT_TOP_LOGPROBS = 20
 _SCHEMA_FORMATS = ("json_object", "json_schema")
 _MAY_REASON = re.compile("think|thought|reason|analysis", re.IGNORECASE)  # in the text of a template
+_TOOL_ROLES = ("tool", "function")  # whose messages are results of calls; the second is OpenAI's older word
+_TOOL_CALLS = ("tool_calls", "function_call")  # keys of the message that called
 _TOOLS_REMEDY = "leave tools out, or turn speculation off for this model to use the stock server"
 
 
@@ -100,8 +102,8 @@ def _message(message: Any) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str):
         raise RequestError("every message must have a 'role', a string")
-    if message.get("tool_calls"):
-        unsupported("messages", "tool calls are not rendered in this runner", _TOOLS_REMEDY)
+    if role in _TOOL_ROLES or any(message.get(calls) for calls in _TOOL_CALLS):
+        unsupported("messages", "tool calls and their results are not rendered in this runner", _TOOLS_REMEDY)
     if "content" not in message:
         wanted = "'content' or 'tool_calls'" if role == "assistant" else "'content'"
         raise RequestError(f"a message of role {role!r} must contain {wanted}")
