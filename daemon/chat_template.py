@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from pilotfish.daemon.chat_roles import SYSTEM_ROLES
 from pilotfish.daemon.rendering import RENDERER
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.protocols import Tokenizer
@@ -81,7 +82,7 @@ class ChatTemplate:
         adapted = list(messages)
         if _KNOWS_DEVELOPERS not in self.source:
             adapted = [{**one, "role": "system"} if one["role"] == "developer" else one for one in adapted]
-        if any(one["role"] == "system" for one in adapted) and not self.takes_system:
+        if any(one["role"] in SYSTEM_ROLES for one in adapted) and not self.takes_system:
             adapted = list(_folded(adapted))
         return adapted
 
@@ -112,7 +113,7 @@ def _folded(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
     """The messages without system messages, whose texts lead the user messages that follow them."""
     held = ""
     for message in messages:
-        if message["role"] == "system":
+        if message["role"] in SYSTEM_ROLES:
             held += f"{message['content']}\n"
         elif held and message["role"] == "user":
             yield {**message, "content": held + message["content"]}

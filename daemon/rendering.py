@@ -1,4 +1,4 @@
-"""The handle of the process that renders chat templates: started with the first one, replaced when a template ends it."""
+"""The handle of the process that renders chat templates: started with the first, replaced when a template ends it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ LONGEST_WORDS = 1000  # characters of an error message
 class _Generation(Extension):
     """`{% generation %}...{% endgeneration %}` marks what a training masks; for a prompt the tags mean nothing."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 (declared so by jinja2)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

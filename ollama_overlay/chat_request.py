@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pilotfish.daemon.chat_roles import has_tools
 from pilotfish.daemon.chat_template import ChatTemplate, Conversation
 from pilotfish.hooks.errors import RequestError
 from pilotfish.ollama_overlay.fields import Fields, kind, unsupported
@@ -13,8 +14,6 @@ from pilotfish.ollama_overlay.fields import Fields, kind, unsupported
 DEFAULT_TOP_LOGPROBS = 20
 _SCHEMA_FORMATS = ("json_object", "json_schema")
 _MAY_REASON = re.compile("think|thought|reason|analysis", re.IGNORECASE)  # in the text of a template
-_TOOL_ROLES = ("tool", "function")  # whose messages are results of calls; the second is OpenAI's older word
-_TOOL_CALLS = ("tool_calls", "function_call")  # keys of the message that called
 _TOOLS_REMEDY = "leave tools out, or turn speculation off for this model to use the stock server"
 
 
@@ -102,7 +101,7 @@ def _message(message: Any) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str):
         raise RequestError("every message must have a 'role', a string")
-    if role in _TOOL_ROLES or any(message.get(calls) for calls in _TOOL_CALLS):
+    if has_tools(role, message):
         unsupported("messages", "tool calls and their results are not rendered in this runner", _TOOLS_REMEDY)
     if "content" not in message:
         wanted = "'content' or 'tool_calls'" if role == "assistant" else "'content'"

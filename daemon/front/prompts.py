@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 
+from pilotfish.daemon.chat_roles import SYSTEM_ROLES
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.errors import StatusError
-from pilotfish.daemon.front.requests import ChatRequest, GenerateRequest, Message
+from pilotfish.daemon.front.requests import AnswerSettings, ChatRequest, GenerateRequest, Message
 from pilotfish.daemon.front.runners import Lease
-from pilotfish.hooks.errors import UnsupportedRequest
+from pilotfish.hooks.errors import ContextOverflow, UnsupportedRequest
+
+log = logging.getLogger("pilotfish.front")
 
 # What Ollama executes for a model without a template of its own.
 DEFAULT_TEMPLATE = "{{ .Prompt }}"
+
+_NO_BYTES = 4  # tokens at most that stand for no byte of a text: BOS, EOS, a space before the first word
 
 
 def check_template(model: ServedModel, requested: str = "") -> None:
@@ -42,7 +48,7 @@ def generate_messages(request: GenerateRequest, model: ServedModel) -> tuple[Mes
 
 def chat_messages(request: ChatRequest, model: ServedModel) -> tuple[Message, ...]:
     """The model's own turns, then the request's; the model's system message unless the request starts with one."""
-    own = (Message("system", model.system),) if model.system and request.messages[0].role != "system" else ()
+    own = (Message("system", model.system),) if model.system and not request.messages[0].is_system else ()
     return (*own, *model.messages, *request.messages)
 
 
@@ -56,7 +62,7 @@ async def render(lease: Lease, model: ServedModel, messages: Sequence[Message]) 
 def render_plain(messages: Sequence[Message]) -> str:
     """The prompts and answers one after the other, system messages left out: `{{ .Prompt }}` has no place for them."""
     turns = itertools.groupby(messages, key=lambda message: message.role)
-    return "".join("\n\n".join(turn.content for turn in group) for role, group in turns if role != "system")
+    return "".join("\n\n".join(turn.content for turn in group) for role, group in turns if role not in SYSTEM_ROLES)
 
 
 async def fit(
@@ -64,11 +70,11 @@ async def fit(
 ) -> tuple[str, list[int]]:
     """The rendered prompt and its ids; with `truncate`, the oldest turns dropped until an answer fits behind it.
 
-    System messages and the last turn always stay, so the prompt may still be too long: the runner says so then.
+    System messages and the last turn always stay, so the prompt may still be too long: see `shortened`.
     """
     last = len(messages) - 1
     for start in range(last + 1):
-        system = [message for message in messages[:start] if message.role == "system"]
+        system = [message for message in messages[:start] if message.is_system]
         try:
             prompt = await render(lease, model, [*system, *messages[start:]])
         except StatusError:
@@ -86,3 +92,30 @@ async def with_context(lease: Lease, context: Sequence[int], prompt: str) -> lis
     if not context:
         return await lease.client.tokenize(prompt)
     return [*context, *await lease.client.tokenize(prompt, add_special=False)]
+
+
+def may_shorten(model: ServedModel, settings: AnswerSettings) -> bool:
+    """Whether a prompt may lose what does not fit: the request says, or else what kind of model it is, as in Ollama."""
+    shift = model.can_shift if settings.shift is None else settings.shift
+    return settings.truncate and shift
+
+
+async def shortened(lease: Lease, prompt: str | list[int], *, num_keep: int, allowed: bool) -> str | list[int]:
+    """The prompt itself, or what Ollama keeps of one that leaves no room in the context.
+
+    The first `num_keep` ids stay (all that fit when negative), and a BOS before them; of the rest, the newest, so that
+    half of what is left of the context is free for the answer. Raises ContextOverflow where that is not `allowed`.
+    """
+    num_ctx = lease.launch.num_ctx
+    if isinstance(prompt, str) and len(prompt.encode("utf-8", "replace")) + _NO_BYTES < num_ctx:
+        return prompt
+    ids = await lease.client.tokenize(prompt) if isinstance(prompt, str) else prompt
+    if len(ids) < num_ctx:
+        return prompt
+    if not allowed or num_ctx < 2:
+        raise ContextOverflow(len(ids), num_ctx)
+    bos = (await lease.client.tokenize(""))[:1]
+    keep = min(len(ids) if num_keep < 0 else num_keep + (ids[:1] == bos), num_ctx - 1)
+    length = num_ctx - max((num_ctx - keep) // 2, 1)
+    log.warning("a prompt of %d tokens is cut to %d: its first %d and its newest", len(ids), length, keep)
+    return [*ids[:keep], *ids[len(ids) - (length - keep) :]]

@@ -9,6 +9,7 @@ import pytest
 from pilotfish.manifests.store import Store
 
 OK = {"model": "tiny", "prompt": "echo:fine", "stream": False}
+HI = {"role": "user", "content": "hi"}
 
 
 @pytest.mark.parametrize("path", ["/api/generate", "/api/chat"])
@@ -88,6 +89,14 @@ async def test_an_unknown_option_is_logged_with_the_nearest_known_one(front, cap
             "/api/chat",
             {"model": "tiny", "tools": [{"type": "function"}]},
             "registry.ollama.ai/library/tiny:latest does not support tools",
+        ),
+        *(
+            ("/api/chat", {"model": "tiny", "messages": [HI, turn]}, "library/tiny:latest does not support tools")
+            for turn in (
+                {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+                {"role": "tool", "content": "5", "tool_name": "f"},
+                {"role": "Tool", "content": "5"},
+            )
         ),
         ("/api/generate", {**OK, "model": "embed"}, '"embed" does not support generate'),
         ("/api/chat", {"model": "embed"}, '"embed" does not support chat'),
