@@ -14,7 +14,7 @@ from rich.console import Console
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
-# What a terminal obeys, C0, DEL and C1, without tab and line break: text of a model must not move the cursor, set the
+# What a terminal obeys (C0, DEL and C1 but for tab and line break): text of a model must not move the cursor, set the
 # title or write to the clipboard. A carriage return is among them: it lets one text hide behind another.
 _COMMANDS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
 
@@ -30,8 +30,13 @@ def configure_logging(verbose: int) -> None:
 
 def fail(message: str) -> NoReturn:
     """Say what went wrong and end with exit code 1."""
-    err.print(f"Error: {message}", style="red", markup=False, soft_wrap=True)
+    err.print(f"Error: {harmless(message)}", style="red", markup=False, soft_wrap=True)
     sys.exit(1)
+
+
+def harmless(text: str) -> str:
+    """`text` without the characters that a terminal would obey; what is left of an escape sequence is shown."""
+    return text.translate(_COMMANDS)
 
 
 def write_words(text: str, colour: str = "") -> None:
@@ -42,7 +47,7 @@ def write_words(text: str, colour: str = "") -> None:
     encoding = "utf-8"
     if sys.stdout.isatty():
         encoding = sys.stdout.encoding
-        text = text.translate(_COMMANDS)
+        text = harmless(text)
         if colour and text and out.color_system and not out.no_color:
             text = click.style(text, fg=colour)
     sys.stdout.buffer.write(text.encode(encoding, "replace"))

@@ -34,7 +34,8 @@ def command(name: str | None, as_json: bool, root: Path | None) -> None:
     elif name is not None:
         _print(_details(listing.models[0]))
     else:
-        _print(_table(listing.models))
+        if listing.models:
+            _print(_table(listing.models))
         _print_remarks(listing, store)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from pilotfish.daemon.cli.console import end_unread, err, write_words
+from pilotfish.daemon.cli.console import end_unread, err, harmless, write_words
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.hooks.errors import PilotfishError
 
@@ -165,4 +165,4 @@ def _reported() -> Any:
     try:
         yield
     except PilotfishError as error:
-        err.print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
+        err.print(f"Error: {harmless(str(error))}", style="red", markup=False, soft_wrap=True)

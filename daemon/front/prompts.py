@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ log = logging.getLogger("pilotfish.front")
 
 # What Ollama executes for a model without a template of its own.
 DEFAULT_TEMPLATE = "{{ .Prompt }}"
+
+Rendered = tuple[str, list[int]]  # a prompt and its ids
 
 _NO_BYTES = 4  # tokens at most that stand for no byte of a text: BOS, EOS, a space before the first word
 
@@ -65,26 +68,46 @@ def render_plain(messages: Sequence[Message]) -> str:
     return "".join("\n\n".join(turn.content for turn in group) for role, group in turns if role not in SYSTEM_ROLES)
 
 
-async def fit(
-    lease: Lease, model: ServedModel, messages: Sequence[Message], *, truncate: bool
-) -> tuple[str, list[int]]:
+async def fit(lease: Lease, model: ServedModel, messages: Sequence[Message], *, truncate: bool) -> Rendered:
     """The rendered prompt and its ids; with `truncate`, the oldest turns dropped until an answer fits behind it.
 
     System messages and the last turn always stay, so the prompt may still be too long: see `shortened`.
     """
+    prompt, ids = await _rendered(lease, model, messages, 0)
+    if not truncate or len(messages) < 2 or len(ids) < lease.launch.num_ctx:
+        return prompt, ids
+    return await _fewest_dropped(lease, model, messages)
+
+
+async def _fewest_dropped(lease: Lease, model: ServedModel, messages: Sequence[Message]) -> Rendered:
+    """The longest rendering that fits, found by halving: one for every turn dropped would take a long chat seconds."""
+    low, high, found = 1, len(messages) - 1, None
+    while low < high:
+        middle = (low + high) // 2
+        start, rendered = await _next_rendered(lease, model, messages, middle)
+        if len(rendered[1]) < lease.launch.num_ctx:
+            high, found = middle, rendered
+        else:
+            low = start + 1
+    return found or await _rendered(lease, model, messages, len(messages) - 1)
+
+
+async def _next_rendered(
+    lease: Lease, model: ServedModel, messages: Sequence[Message], start: int
+) -> tuple[int, Rendered]:
+    """The rendering without the turns before `start`, or the next one: many templates want turns that alternate."""
     last = len(messages) - 1
-    for start in range(last + 1):
-        system = [message for message in messages[:start] if message.is_system]
-        try:
-            prompt = await render(lease, model, [*system, *messages[start:]])
-        except StatusError:
-            if start in (0, last):
-                raise
-            continue  # many templates refuse turns that do not alternate: drop one more
-        ids = await lease.client.tokenize(prompt)
-        if not truncate or start == last or len(ids) < lease.launch.num_ctx:
-            return prompt, ids
-    raise AssertionError("there is always a last message")
+    for position in range(start, last):
+        with contextlib.suppress(StatusError):
+            return position, await _rendered(lease, model, messages, position)
+    return last, await _rendered(lease, model, messages, last)
+
+
+async def _rendered(lease: Lease, model: ServedModel, messages: Sequence[Message], start: int) -> Rendered:
+    """The prompt without the turns before `start`. Raises StatusError when the template refuses what is left."""
+    system = [message for message in messages[:start] if message.is_system]
+    prompt = await render(lease, model, [*system, *messages[start:]])
+    return prompt, await lease.client.tokenize(prompt)
 
 
 async def with_context(lease: Lease, context: Sequence[int], prompt: str) -> list[int]:

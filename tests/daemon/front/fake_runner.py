@@ -64,6 +64,7 @@ class FakeRunner:
 
     async def template(self, request: web.Request) -> web.Response:
         messages = (await request.json())["messages"]
+        self.record("template")
         turns = [message for message in messages if message["role"] != "system"]
         if self.arguments.alternating and turns[0]["role"] != "user":
             return refuse(400, "conversation roles must alternate")

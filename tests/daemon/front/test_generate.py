@@ -166,6 +166,22 @@ async def test_old_turns_are_dropped_until_the_chat_fits(front):
     assert prompt.endswith("<user>echo:done\n<assistant>")
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 200])
+@pytest.mark.parametrize("flags", [(), ("--alternating",)])
+async def test_as_many_turns_stay_as_fit_and_few_are_tried(start, flags, count):
+    turns = [{"role": ("user", "assistant")[i % 2], "content": f"{i:03} {'x' * 30}"} for i in range(count // 2 * 2)]
+    body = {"model": "tiny", "messages": [*turns, {"role": "user", "content": "echo:done"}], "stream": False}
+    async with start(*flags) as front:
+        status, _ = await front.ask("/api/chat", {**body, "options": {"num_ctx": 250}})
+        prompt = bytes(front.journal_of("completion")[0]["body"]["prompt"]).decode()
+        tried = len(front.journal_of("template"))
+    texts = [f"<{turn['role']}>{turn['content']}\n" for turn in turns]
+    end = "<user>echo:done\n<assistant>"
+    wanted = ("".join(texts[start:]) + end for start in range(0, count + 1, 2 if flags else 1))
+    assert (status, prompt) == (200, next(text for text in wanted if len(text) < 250))
+    assert tried <= 1 + 2 * (count.bit_length() + 1)
+
+
 async def test_a_template_that_wants_alternating_turns_survives_truncation(start):
     turns = [{"role": "user" if i % 2 == 0 else "assistant", "content": f"turn {i} " + "x" * 40} for i in range(4)]
     messages = [*turns, {"role": "user", "content": "echo:done"}]
