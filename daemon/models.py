@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.certificates import CertificateStore
+from pilotfish.daemon.certificates import Certificate, CertificateStore
 from pilotfish.daemon.certify.device import device_name
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound
 from pilotfish.hooks.types import TargetPin
@@ -27,8 +27,8 @@ EXACT_TYPES = frozenset({"Q4_0", "Q4_1", "Q8_0"})  # one class of forward widths
 class ModelReport:
     """One model. `status` is `ok`, or `broken` when its manifest is readable and its blobs are not.
 
-    `reason` says why pilotfish cannot speculate; `limits` says what may still narrow it where it can, as long as the
-    model is not certified.
+    `verdict` says in three words at most whether pilotfish can speculate, `reason` why it cannot; `limits` says what
+    may still narrow it where it can, as long as the model is not certified.
     """
 
     name: str
@@ -46,6 +46,7 @@ class ModelReport:
     verified: bool = False  # every weight blob was hashed and is what its name says
     bundles_draft: bool = False
     can_speculate: bool = False
+    verdict: str = ""
     reason: str = ""
     limits: tuple[str, ...] = ()
     certificate: str = ""  # the lane that was certified on this machine, and why it is no wider; empty without one
@@ -95,7 +96,7 @@ def describe_model(
     try:
         return _describe(store, manifest, report, state_dir, verify)
     except (BrokenModel, ModelNotFound) as error:
-        return replace(report, status="broken", can_speculate=False, reason=str(error))
+        return replace(report, status="broken", verdict="no: broken", reason=str(error))
 
 
 def _describe(
@@ -104,30 +105,32 @@ def _describe(
     config = store.config(manifest)
     report = _with_config(report, config)
     if config.remote_host:
-        return replace(report, reason=f"runs on {config.remote_host}, not on this machine")
+        return replace(report, verdict="no: remote", reason=f"runs on {config.remote_host}, not on this machine")
     layers = manifest.of_type(media.MODEL)
     files = [read_metadata(store.blob(layer, manifest.name), manifest.name.short) for layer in layers]
     audit = audit_model(store, manifest, files)
     report = replace(report, bundles_draft=audit.bundles_draft)
     if files:
         report = _with_metadata(report, files)
-    reason = _obstacle(audit, files)
+    obstacle = _obstacle(audit, files)
     if audit.route != "none" and not _is_part(files):
         pin = pin_manifest(store, manifest, state_dir, verify=verify)
         report = replace(report, tokenizer=pin.tokenizer.fingerprint, verified=verify or _is_known(pin, state_dir))
-    if reason:
-        return replace(report, can_speculate=False, reason=reason)
-    certificate = _certificate(report, state_dir)
-    limits = () if certificate else tuple(_limits(audit, files))
-    return replace(report, can_speculate=True, limits=limits, certificate=certificate)
+    if obstacle:
+        return replace(report, verdict=f"no: {obstacle[0]}", reason=obstacle[1])
+    report = replace(report, can_speculate=True)
+    if certificate := _certificate(report, state_dir):
+        verdict = "yes, certified" if certificate.lane.max_width > 1 else "no: widths differ"
+        return replace(report, verdict=verdict, certificate=certificate.summary())
+    limits = tuple(_limits(audit, files))
+    return replace(report, verdict="checked at load" if limits else "yes", limits=limits)
 
 
-def _certificate(report: ModelReport, state_dir: Path | None) -> str:
-    """The newest certificate of this model that was made on this machine, in one line; empty without one."""
+def _certificate(report: ModelReport, state_dir: Path | None) -> Certificate | None:
+    """The newest certificate of this model that was made on this machine."""
     here = device_name()
     found = (c for c in CertificateStore(state_dir).of_weights(report.weights) if c.identity.device == here)
-    certificate = next(found, None)
-    return certificate.summary() if certificate else ""
+    return next(found, None)
 
 
 def _is_known(pin: TargetPin, state_dir: Path | None) -> bool:
@@ -159,19 +162,20 @@ def _with_metadata(report: ModelReport, files: list[GGUFMetadata]) -> ModelRepor
     )
 
 
-def _obstacle(audit: Audit, files: list[GGUFMetadata]) -> str:
-    """Why pilotfish cannot speculate for this model; empty when it can."""
+def _obstacle(audit: Audit, files: list[GGUFMetadata]) -> tuple[str, str] | None:
+    """Why pilotfish cannot speculate for this model, in two words and in a sentence; None when it can."""
     if audit.route == "mlx":
-        return "an MLX model (safetensors): Ollama's own MLX runner serves it, which pilotfish does not replace"
+        served = "Ollama's own MLX runner serves it, which pilotfish does not replace"
+        return "MLX model", f"an MLX model (safetensors): {served}"
     if audit.route == "none":
-        return "no weights in its manifest; pull the model again"
+        return "no weights", "no weights in its manifest; pull the model again"
     if _is_part(files):
-        return f"its model layer is a {files[0].kind}, not a language model"
+        return files[0].kind, f"its model layer is a {files[0].kind}, not a language model"
     if files[0].is_embedding:
-        return "an embedding model: it does not generate text"
+        return "embedding model", "an embedding model: it does not generate text"
     if audit.obstacles:
-        return f"bundles {', '.join(audit.obstacles)}: stock llama-server serves it"
-    return ""
+        return "bundles more", f"bundles {', '.join(audit.obstacles)}: stock llama-server serves it"
+    return None
 
 
 def _is_part(files: list[GGUFMetadata]) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pilotfish.daemon.chat_roles import has_tools
 from pilotfish.daemon.chat_template import ChatTemplate, Conversation
 from pilotfish.daemon.json_text import kind
 from pilotfish.hooks.errors import RequestError
@@ -101,8 +102,8 @@ def _message(message: Any) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str):
         raise RequestError("every message must have a 'role', a string")
-    if message.get("tool_calls"):
-        unsupported("messages", "tool calls are not rendered in this runner", _TOOLS_REMEDY)
+    if has_tools(role, message):
+        unsupported("messages", "tool calls and their results are not rendered in this runner", _TOOLS_REMEDY)
     if "content" not in message:
         wanted = "'content' or 'tool_calls'" if role == "assistant" else "'content'"
         raise RequestError(f"a message of role {role!r} must contain {wanted}")

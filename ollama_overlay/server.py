@@ -188,14 +188,15 @@ class Server:
             prefill = conversation.prefill
             return completion_body(body, self._model.template.render(conversation))
 
-        parsed = await self._read(request, render)
+        parsed = await self._read(request, render, blocks=True)
         return await self._respond(request, parsed, openai.Chat(parsed, self._model.name, prefill))
 
     async def _apply_template(self, request: web.Request) -> web.Response:
         def render(body: dict[str, Any]) -> str:
             return self._model.template.render(read_conversation(body, self._model.template))
 
-        return json_response({"prompt": await _off_loop(await request.read(), lambda raw: render(parse_object(raw)))})
+        prompt = await _off_loop(await request.read(), lambda raw: render(parse_object(raw)), blocks=True)
+        return json_response({"prompt": prompt})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         return json_response({"tokens": await _off_loop(await request.read(), self._tokens)})
@@ -225,13 +226,13 @@ class Server:
                 raise RequestError(f"Field 'tokens': {token} is no token; ids go from 0 to {self._model.n_vocab - 1}")
 
     async def _read(
-        self, request: web.Request, change: Callable[[dict[str, Any]], dict[str, Any]]
+        self, request: web.Request, change: Callable[[dict[str, Any]], dict[str, Any]], *, blocks: bool = False
     ) -> CompletionRequest:
         def read(raw: bytes) -> CompletionRequest:
             body = change(parse_object(raw))
             return read_completion(body, self._tokenizer, self._model.n_vocab, n_predict=self._n_predict)
 
-        return await _off_loop(await request.read(), read)
+        return await _off_loop(await request.read(), read, blocks=blocks)
 
     async def _respond(self, http: web.Request, request: CompletionRequest, form: Form) -> web.StreamResponse:
         return await respond(http, request, form, self._engine, self._tokenizer, self._model.n_ctx)
@@ -266,10 +267,10 @@ async def _nowhere(request: web.Request) -> web.Response:
     return json_response({"error": wire.error_json(refusal)}, 501)
 
 
-async def _off_loop(raw: bytes, work: Callable[[bytes], _T]) -> _T:
-    """`work(raw)`, on a thread when it may take long enough for others to notice."""
+async def _off_loop(raw: bytes, work: Callable[[bytes], _T], *, blocks: bool = False) -> _T:
+    """`work(raw)`, on a thread when it may take long enough for others to notice, or `blocks`, as templates do."""
     safely = partial(guarded, lambda: work(raw))  # it asks the tokenizer, which is a plugin's
-    return safely() if len(raw) < LONG_TEXT else await asyncio.to_thread(safely)
+    return await asyncio.to_thread(safely) if blocks or len(raw) >= LONG_TEXT else safely()
 
 
 def _piece(piece: bytes) -> str | list[int]:

@@ -1,62 +1,108 @@
-"""`pilotfish models`: what is in the store, its pins, and whether pilotfish can speculate with it."""
+"""`pilotfish models`: what is in the store, whether pilotfish can speculate with it, and on request all about one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 from rich import filesize
-from rich.markup import escape
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.models import ModelReport, describe_models
+from pilotfish.daemon.models import ModelListing, ModelReport, describe_model, describe_models
 from pilotfish.daemon.paths import state_dir
 from pilotfish.manifests.store import Store
 
+_WIDE = 1000  # columns where no terminal sets a limit
+
 
 @click.command("models")
+@click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
-def command(as_json: bool, root: Path | None) -> None:
-    """List the models, their pins, and for each whether pilotfish can speculate, and if not, why."""
+def command(name: str | None, as_json: bool, root: Path | None) -> None:
+    """List the models, and whether pilotfish can speculate with each; with NAME, all about that one."""
     store = Store.find(root)
-    with err.status("Reading manifests and checking digests (the first time, every weight file is hashed)"):
-        listing = describe_models(store, state_dir())
+    with err.status("Reading manifests; weight files that are new are hashed"):
+        listing = _listing(store, name)
     if as_json:
         click.echo(json.dumps(listing.to_json(), indent=2))
-        return
-    out.print(_table(listing.models))
+    elif name is not None:
+        _print(_details(listing.models[0]))
+    else:
+        if listing.models:
+            _print(_table(listing.models))
+        _print_remarks(listing, store)
+
+
+def _listing(store: Store, name: str | None) -> ModelListing:
+    """Every model, or the one of that name. Raises ModelNotFound."""
+    if name is None:
+        return describe_models(store, state_dir())
+    return ModelListing((describe_model(store, store.manifest(name), state_dir()),), ())
+
+
+def _print(table: Table) -> None:
+    """On a terminal a line that is too long is cut; elsewhere every line is whole."""
+    console = out if out.is_terminal else Console(highlight=False, width=_WIDE)
+    console.print(table)
+
+
+def _print_remarks(listing: ModelListing, store: Store) -> None:
     for skipped in listing.skipped:
         err.print(f"skipped {skipped.path}: {skipped.reason}", style="yellow", markup=False, soft_wrap=True)
     if not listing.models:
         err.print(f"No models in {store.root}. Pull one with `ollama pull`, or try `pilotfish demo`.", markup=False)
+    elif any(model.verdict != "yes" for model in listing.models):
+        err.print("Why, and what else is known: pilotfish models NAME", style="dim", markup=False)
 
 
 def _table(models: Sequence[ModelReport]) -> Table:
+    """One line a model."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("NAME", "SIZE", "FORMAT", "QUANT", "WEIGHTS", "TOKENIZER", "SPECULATES"):
-        table.add_column(title, overflow="fold")
+    table.add_column("NAME")  # the only column that gives way when there is too little room
+    for title in ("SIZE", "QUANT", "SPECULATES"):
+        table.add_column(title, no_wrap=True)
     for model in models:
-        weights = ", ".join(digest.removeprefix("sha256:")[:12] for digest in model.weights[:2])
-        table.add_row(
-            model.name,
-            filesize.decimal(model.size),
-            model.format,
-            model.quantization,
-            weights,
-            model.tokenizer[:12],
-            _verdict(model),
-        )
+        name = Text(model.name, no_wrap=True, overflow="ellipsis")
+        table.add_row(name, filesize.decimal(model.size), Text(model.quantization), _verdict(model))
     return table
 
 
-def _verdict(model: ModelReport) -> str:
-    if not model.can_speculate:
-        return f"[red]no[/]: {escape(model.reason)}"
-    if model.certificate:
-        return f"[green]certified[/]: {escape(model.certificate)}"
-    limits = f" ({escape('; '.join(model.limits))})" if model.limits else ""
-    return f"[green]yes[/]{limits}"
+def _details(model: ModelReport) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for title, value in _facts(model):
+        table.add_row(title, value)
+    return table
+
+
+def _facts(model: ModelReport) -> Iterator[tuple[str, Text]]:
+    """What is known of a model, line by line."""
+    facts = {
+        "name": model.name,
+        "size": filesize.decimal(model.size),
+        "format": model.format,
+        "family": model.family,
+        "parameters": model.parameter_size,
+        "quantization": model.quantization,
+        "context": f"{model.context_length} tokens" if model.context_length else "",
+        "manifest": model.manifest_digest,
+        "weights": "\n".join(digest.removeprefix("sha256:") for digest in model.weights),
+        "hashes": "checked" if model.verified else "",
+        "tokenizer": model.tokenizer,
+    }
+    yield from ((title, Text(value)) for title, value in facts.items() if value)
+    yield "speculates", _verdict(model)
+    why = model.certificate or "\n".join(model.limits) or model.reason
+    if why:
+        yield "", Text(why)
+
+
+def _verdict(model: ModelReport) -> Text:
+    return Text(model.verdict, style="red" if model.verdict.startswith("no") else "green")

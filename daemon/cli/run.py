@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pilotfish.daemon.cli.console import err, out
+from pilotfish.daemon.cli.console import end_unread, err, harmless, write_words
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.hooks.errors import PilotfishError
 
@@ -31,7 +31,7 @@ class Chat:
 
 @click.command("run")
 @click.argument("model")
-@click.argument("prompt", required=False)
+@click.argument("words", metavar="[PROMPT]...", nargs=-1)
 @click.option("--show-drafts", is_flag=True, help="Show accepted draft tokens in another colour.")
 @click.option("--speculate/--no-speculate", default=True, help="Without speculation the tokens are the same.")
 @click.option("--system", help="A system message.")
@@ -41,21 +41,37 @@ class Chat:
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
 def command(
     model: str,
-    prompt: str | None,
+    words: tuple[str, ...],
     show_drafts: bool,
     speculate: bool,
     system: str | None,
     root: Path | None,
     **sampling: float | int | None,
 ) -> None:
-    """Run a prompt, or chat when none is given. Uses the server at $PILOTFISH_HOST, or starts one for itself."""
+    """Run a prompt, or chat when none is given. Uses the server at $PILOTFISH_HOST, or starts one for itself.
+
+    The words of the prompt need no quotes. What is piped in stands before them: `cat notes | pilotfish run m sum up`.
+    """
     options = {"speculate": speculate, **{name: value for name, value in sampling.items() if value is not None}}
     chat = Chat(model, options, show_drafts)
     if system:
         chat.messages.append({"role": "system", "content": system})
-    if prompt is None and not sys.stdin.isatty():
-        prompt = sys.stdin.read()
-    asyncio.run(_run(chat, prompt, root))
+    prompt = _prompt(words)
+    if prompt is not None and not prompt.strip():
+        err.print("There is no question: the input is empty, and no prompt was given.", markup=False)
+        return
+    try:
+        asyncio.run(_run(chat, prompt, root))
+    except BrokenPipeError:
+        end_unread()
+
+
+def _prompt(words: Sequence[str]) -> str | None:
+    """What is piped in, then the words, as `ollama run` joins them; None where a person may type instead."""
+    if sys.stdin is not None and not sys.stdin.isatty():
+        piped = sys.stdin.buffer.read().decode("utf-8", "replace")
+        return " ".join((piped, *words) if piped else words)
+    return " ".join(words) if words else None
 
 
 async def _run(chat: Chat, prompt: str | None, root: Path | None) -> None:
@@ -111,15 +127,13 @@ async def _say(client: Client, chat: Chat, text: str) -> None:
         async for event in events:
             piece = event.get("message", {}).get("content", "")
             said += piece
-            _show(piece, event.get("pilotfish", {}).get("drafted", 0) > 0 and chat.show_drafts)
+            drafted = event.get("pilotfish", {}).get("drafted", 0) > 0
+            write_words(piece, DRAFTED if drafted and chat.show_drafts else "")
             last = event
     chat.messages.append({"role": "assistant", "content": said})
-    out.print()
+    if sys.stdout.isatty():
+        write_words("\n")
     err.print(summary(last), style="dim", markup=False)
-
-
-def _show(piece: str, drafted: bool) -> None:
-    out.print(piece, end="", style=DRAFTED if drafted else None, markup=False, soft_wrap=True)
 
 
 def summary(last: dict[str, Any]) -> str:
@@ -137,7 +151,7 @@ async def _read_line() -> str | None:
     """The next message, or None at the end of the input or /bye."""
     while True:
         try:
-            line = await asyncio.to_thread(input, ">>> ")
+            line = await asyncio.to_thread(input, ">>> " if sys.stdout.isatty() else "")
         except EOFError:
             return None
         if line.strip() in ("/bye", "/exit"):
@@ -151,4 +165,4 @@ def _reported() -> Any:
     try:
         yield
     except PilotfishError as error:
-        err.print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
+        err.print(f"Error: {harmless(str(error))}", style="red", markup=False, soft_wrap=True)

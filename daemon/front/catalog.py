@@ -67,6 +67,11 @@ class ServedModel:
         return self.metadata is not None and bool(self.metadata.chat_template)
 
     @property
+    def can_shift(self) -> bool:
+        """Whether its context may forget its beginning when nothing is said about it."""
+        return "deepseek2" not in (self.config.model_family, *self.config.model_families)
+
+    @property
     def train_context(self) -> int:
         """Tokens the model was trained for; 0 when unknown."""
         return self.metadata.context_length if self.metadata else self.config.context_length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, replace
 
 from pilotfish.daemon.front import prompts
@@ -12,7 +12,7 @@ from pilotfish.daemon.front.answers import Final, Piece, answer
 from pilotfish.daemon.front.catalog import Catalog, ServedModel
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.options import Options, launch_of, merge
-from pilotfish.daemon.front.requests import AnswerSettings, ChatRequest, GenerateRequest, Message
+from pilotfish.daemon.front.requests import AnswerSettings, ChatRequest, GenerateRequest
 from pilotfish.daemon.front.runners import Lease, Runners
 from pilotfish.daemon.front.settings import FrontSettings
 
@@ -69,6 +69,7 @@ class Inference:
             if settings.debug_render_only:
                 yield Done(rendered=text)
                 return
+            prompt = await _shortened(lease, model, prompt, settings, options)
             async with contextlib.aclosing(answer(lease, prompt, settings, options)) as pieces:
                 async for piece in pieces:
                     context = None if request.raw or isinstance(prompt, str) else (*prompt, *piece.tokens)
@@ -92,11 +93,12 @@ class Inference:
                 yield Done("load")
                 return
             messages = prompts.chat_messages(request, model)
-            text, ids = await self._fit(lease, model, messages, settings)
+            text, ids = await prompts.fit(lease, model, messages, truncate=settings.truncate)
             if settings.debug_render_only:
                 yield Done(rendered=text)
                 return
-            async with contextlib.aclosing(answer(lease, ids, settings, options)) as pieces:
+            prompt = await _shortened(lease, model, ids, settings, options)
+            async with contextlib.aclosing(answer(lease, prompt, settings, options)) as pieces:
                 async for piece in pieces:
                     yield _event(piece, started, loaded, options, None)
 
@@ -113,15 +115,17 @@ class Inference:
         if request.raw:
             return request.prompt, request.prompt
         messages = prompts.generate_messages(request, model)
-        text, ids = await self._fit(lease, model, messages, request.settings)
+        text, ids = await prompts.fit(lease, model, messages, truncate=request.settings.truncate)
         if request.context is not None:
             ids = await prompts.with_context(lease, request.context, text)
         return text, ids
 
-    async def _fit(
-        self, lease: Lease, model: ServedModel, messages: Sequence[Message], settings: AnswerSettings
-    ) -> tuple[str, list[int]]:
-        return await prompts.fit(lease, model, messages, truncate=settings.truncate)
+
+async def _shortened(
+    lease: Lease, model: ServedModel, prompt: str | list[int], settings: AnswerSettings, options: Options
+) -> str | list[int]:
+    allowed = prompts.may_shorten(model, settings)
+    return await prompts.shortened(lease, prompt, num_keep=options.num_keep, allowed=allowed)
 
 
 def _event(piece: Piece, started: float, loaded: float, options: Options, context: tuple[int, ...] | None) -> Event:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pilotfish.daemon.chat_roles import has_tools
 from pilotfish.daemon.front.bodies import Body
 from pilotfish.daemon.front.requests import (
     MAX_TOP_LOGPROBS,
@@ -41,11 +43,9 @@ def parse_chat_completion(body: Body) -> ChatRequest:
         raise RequestError("[] is too short - 'messages'")
     top = body.get("top_logprobs", int, 0)
     settings = _settings(body, logprobs=body.get("logprobs", bool, False), top=top, schema=_schema(body))
-    return ChatRequest(
-        settings,
-        tuple(part for index, message in enumerate(messages) for part in _messages(index, message)),
-        has_tools=bool(body.get("tools", list, [])) or bool(body.get("functions", list, [])),
-    )
+    parts = tuple(part for index, message in enumerate(messages) for part in _messages(index, message))
+    tools = any(body.get(name, list, []) for name in ("tools", "functions"))
+    return ChatRequest(settings, parts, has_tools=tools or any(part.has_tools for part in parts))
 
 
 def parse_completion(body: Body) -> GenerateRequest:
@@ -127,9 +127,15 @@ def _think(body: Body) -> bool:
 
 
 def _messages(index: int, value: Any) -> list[Message]:
+    """The message, or one for each part of its content, as Ollama takes them."""
     if not isinstance(value, dict):
         raise RequestError(f"messages[{index}] must be an object, got {shown(value)}")
     role = Body(value).get("role", str, "").lower()
+    tools = has_tools(role, value)
+    return [replace(message, has_tools=tools) for message in _contents(index, role, value)]
+
+
+def _contents(index: int, role: str, value: Mapping[str, Any]) -> list[Message]:
     content = value.get("content")
     if isinstance(content, str):
         return [Message(role, content)]

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 from collections.abc import Sequence
 
+from pilotfish.daemon.chat_roles import SYSTEM_ROLES
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.errors import StatusError
-from pilotfish.daemon.front.requests import ChatRequest, GenerateRequest, Message
+from pilotfish.daemon.front.requests import AnswerSettings, ChatRequest, GenerateRequest, Message
 from pilotfish.daemon.front.runners import Lease
-from pilotfish.hooks.errors import UnsupportedRequest
+from pilotfish.hooks.errors import ContextOverflow, UnsupportedRequest
+
+log = logging.getLogger("pilotfish.front")
 
 # What Ollama executes for a model without a template of its own.
 DEFAULT_TEMPLATE = "{{ .Prompt }}"
+
+Rendered = tuple[str, list[int]]  # a prompt and its ids
+
+_NO_BYTES = 4  # tokens at most that stand for no byte of a text: BOS, EOS, a space before the first word
 
 
 def check_template(model: ServedModel, requested: str = "") -> None:
@@ -42,7 +51,7 @@ def generate_messages(request: GenerateRequest, model: ServedModel) -> tuple[Mes
 
 def chat_messages(request: ChatRequest, model: ServedModel) -> tuple[Message, ...]:
     """The model's own turns, then the request's; the model's system message unless the request starts with one."""
-    own = (Message("system", model.system),) if model.system and request.messages[0].role != "system" else ()
+    own = (Message("system", model.system),) if model.system and not request.messages[0].is_system else ()
     return (*own, *model.messages, *request.messages)
 
 
@@ -56,29 +65,49 @@ async def render(lease: Lease, model: ServedModel, messages: Sequence[Message]) 
 def render_plain(messages: Sequence[Message]) -> str:
     """The prompts and answers one after the other, system messages left out: `{{ .Prompt }}` has no place for them."""
     turns = itertools.groupby(messages, key=lambda message: message.role)
-    return "".join("\n\n".join(turn.content for turn in group) for role, group in turns if role != "system")
+    return "".join("\n\n".join(turn.content for turn in group) for role, group in turns if role not in SYSTEM_ROLES)
 
 
-async def fit(
-    lease: Lease, model: ServedModel, messages: Sequence[Message], *, truncate: bool
-) -> tuple[str, list[int]]:
+async def fit(lease: Lease, model: ServedModel, messages: Sequence[Message], *, truncate: bool) -> Rendered:
     """The rendered prompt and its ids; with `truncate`, the oldest turns dropped until an answer fits behind it.
 
-    System messages and the last turn always stay, so the prompt may still be too long: the runner says so then.
+    System messages and the last turn always stay, so the prompt may still be too long: see `shortened`.
     """
+    prompt, ids = await _rendered(lease, model, messages, 0)
+    if not truncate or len(messages) < 2 or len(ids) < lease.launch.num_ctx:
+        return prompt, ids
+    return await _fewest_dropped(lease, model, messages)
+
+
+async def _fewest_dropped(lease: Lease, model: ServedModel, messages: Sequence[Message]) -> Rendered:
+    """The longest rendering that fits, found by halving: one for every turn dropped would take a long chat seconds."""
+    low, high, found = 1, len(messages) - 1, None
+    while low < high:
+        middle = (low + high) // 2
+        start, rendered = await _next_rendered(lease, model, messages, middle)
+        if len(rendered[1]) < lease.launch.num_ctx:
+            high, found = middle, rendered
+        else:
+            low = start + 1
+    return found or await _rendered(lease, model, messages, len(messages) - 1)
+
+
+async def _next_rendered(
+    lease: Lease, model: ServedModel, messages: Sequence[Message], start: int
+) -> tuple[int, Rendered]:
+    """The rendering without the turns before `start`, or the next one: many templates want turns that alternate."""
     last = len(messages) - 1
-    for start in range(last + 1):
-        system = [message for message in messages[:start] if message.role == "system"]
-        try:
-            prompt = await render(lease, model, [*system, *messages[start:]])
-        except StatusError:
-            if start in (0, last):
-                raise
-            continue  # many templates refuse turns that do not alternate: drop one more
-        ids = await lease.client.tokenize(prompt)
-        if not truncate or start == last or len(ids) < lease.launch.num_ctx:
-            return prompt, ids
-    raise AssertionError("there is always a last message")
+    for position in range(start, last):
+        with contextlib.suppress(StatusError):
+            return position, await _rendered(lease, model, messages, position)
+    return last, await _rendered(lease, model, messages, last)
+
+
+async def _rendered(lease: Lease, model: ServedModel, messages: Sequence[Message], start: int) -> Rendered:
+    """The prompt without the turns before `start`. Raises StatusError when the template refuses what is left."""
+    system = [message for message in messages[:start] if message.is_system]
+    prompt = await render(lease, model, [*system, *messages[start:]])
+    return prompt, await lease.client.tokenize(prompt)
 
 
 async def with_context(lease: Lease, context: Sequence[int], prompt: str) -> list[int]:
@@ -86,3 +115,30 @@ async def with_context(lease: Lease, context: Sequence[int], prompt: str) -> lis
     if not context:
         return await lease.client.tokenize(prompt)
     return [*context, *await lease.client.tokenize(prompt, add_special=False)]
+
+
+def may_shorten(model: ServedModel, settings: AnswerSettings) -> bool:
+    """Whether a prompt may lose what does not fit: the request says, or else what kind of model it is, as in Ollama."""
+    shift = model.can_shift if settings.shift is None else settings.shift
+    return settings.truncate and shift
+
+
+async def shortened(lease: Lease, prompt: str | list[int], *, num_keep: int, allowed: bool) -> str | list[int]:
+    """The prompt itself, or what Ollama keeps of one that leaves no room in the context.
+
+    The first `num_keep` ids stay (all that fit when negative), and a BOS before them; of the rest, the newest, so that
+    half of what is left of the context is free for the answer. Raises ContextOverflow where that is not `allowed`.
+    """
+    num_ctx = lease.launch.num_ctx
+    if isinstance(prompt, str) and len(prompt.encode("utf-8", "replace")) + _NO_BYTES < num_ctx:
+        return prompt
+    ids = await lease.client.tokenize(prompt) if isinstance(prompt, str) else prompt
+    if len(ids) < num_ctx:
+        return prompt
+    if not allowed or num_ctx < 2:
+        raise ContextOverflow(len(ids), num_ctx)
+    bos = (await lease.client.tokenize(""))[:1]
+    keep = min(len(ids) if num_keep < 0 else num_keep + (ids[:1] == bos), num_ctx - 1)
+    length = num_ctx - max((num_ctx - keep) // 2, 1)
+    log.warning("a prompt of %d tokens is cut to %d: its first %d and its newest", len(ids), length, keep)
+    return [*ids[:keep], *ids[len(ids) - (length - keep) :]]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pilotfish.daemon.chat_roles import SYSTEM_ROLES, has_tools
 from pilotfish.daemon.front.bodies import Body
 from pilotfish.daemon.front.durations import parse_keep_alive
 from pilotfish.daemon.json_text import shown
@@ -22,6 +23,12 @@ class Message:
     role: str
     content: str
     has_images: bool = False
+    has_tools: bool = False  # it calls tools, or is what a call returned
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it says how to answer."""
+        return self.role in SYSTEM_ROLES
 
     def to_json(self) -> dict[str, str]:
         """As a chat template sees it."""
@@ -38,7 +45,8 @@ class AnswerSettings:
     keep_alive: float | None = None  # seconds; None leaves it as it is
     schema: Mapping[str, Any] | None = None
     think: bool = False
-    truncate: bool = True
+    truncate: bool = True  # whether a prompt longer than the context may be cut
+    shift: bool | None = None  # whether the context may forget its beginning; None leaves it to the model
     logprobs: bool = False
     top_logprobs: int = 0
     debug_render_only: bool = False
@@ -91,11 +99,11 @@ def parse_generate(body: Body) -> GenerateRequest:
 
 def parse_chat(body: Body) -> ChatRequest:
     """Raises RequestError in the words of the field at fault."""
-    messages = body.get("messages", list, [])
+    messages = parse_messages(body.get("messages", list, []))
     return ChatRequest(
         settings=_settings(body),
-        messages=parse_messages(messages),
-        has_tools=bool(body.get("tools", list, [])),
+        messages=messages,
+        has_tools=bool(body.get("tools", list, [])) or any(message.has_tools for message in messages),
     )
 
 
@@ -110,7 +118,8 @@ def _message(index: int, value: Any) -> Message:
     try:
         body = Body(value)
         role, content = body.get("role", str, ""), body.get("content", str, "")
-        return Message(role.lower(), content, has_images=bool(body.get("images", list, [])))
+        images, tools = bool(body.get("images", list, [])), has_tools(role.lower(), value)
+        return Message(role.lower(), content, has_images=images, has_tools=tools)
     except RequestError as error:
         raise RequestError(f"messages[{index}].{error}") from error
 
@@ -127,6 +136,7 @@ def _settings(body: Body) -> AnswerSettings:
         schema=parse_format(body.fields.get("format")),
         think=parse_think(body.fields.get("think")),
         truncate=body.get("truncate", bool, True),
+        shift=body.boolean("shift"),
         logprobs=body.get("logprobs", bool, False),
         top_logprobs=top,
         debug_render_only=body.get("_debug_render_only", bool, False),

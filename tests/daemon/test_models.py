@@ -70,6 +70,8 @@ def test_what_stock_must_serve_says_why(report, layers, options, reason):
     assert not found.can_speculate
     assert reason in found.reason
     assert found.limits == ()
+    assert found.verdict.startswith("no: ")
+    assert len(found.verdict.split()) <= 3
 
 
 @pytest.mark.parametrize(
@@ -90,6 +92,7 @@ def test_what_may_narrow_speculation_is_a_limit_not_a_reason(report, options, li
     assert found.can_speculate
     assert found.reason == ""
     assert limit in found.limits[0]
+    assert found.verdict == "checked at load"
 
 
 def test_unknown_metadata_does_not_disable_speculation(report):
@@ -100,6 +103,7 @@ def test_an_mlx_model_goes_its_own_way(store):
     write_model(store.root, "mlx", [(media.TENSOR, safetensors_bytes("a"), "a")], {"model_format": "safetensors"})
     (found,) = describe_models(store).models
     assert (found.status, found.format, found.can_speculate) == ("ok", "safetensors", False)
+    assert found.verdict == "no: MLX model"
     assert "MLX" in found.reason
 
 
@@ -108,7 +112,7 @@ def test_a_remote_model_is_not_ours(store):
         store.root, "gpt-oss:20b-cloud", [], {"remote_host": "https://ollama.com:443", "remote_model": "gpt-oss"}
     )
     (found,) = describe_models(store).models
-    assert not found.can_speculate
+    assert (found.can_speculate, found.verdict) == (False, "no: remote")
     assert "runs on https://ollama.com:443" in found.reason
 
 
@@ -121,7 +125,7 @@ def test_broken_and_skipped_entries_stand_beside_the_good_ones(store, tmp_path):
     found = {report.name: report for report in listing.models}
     assert found["good:latest"].status == "ok"
     broken = found["zeroed:latest"]
-    assert (broken.status, broken.can_speculate) == ("broken", False)
+    assert (broken.status, broken.can_speculate, broken.verdict) == ("broken", False, "no: broken")
     assert zeroed.layers[0].digest.blob in broken.reason
     (skipped,) = listing.skipped
     assert skipped.path.parts[-2:] == ("empty", "latest")
@@ -165,3 +169,6 @@ def test_a_certified_model_shows_its_lane_and_why_it_is_no_wider(report, tmp_pat
     assert "only single steps are alike" in report().certificate
     CertificateStore(tmp_path / "state").put(replace(made, identity=replace(identity, device="another machine")))
     assert report().certificate == made.summary()
+    assert report().verdict == "no: widths differ"
+    CertificateStore(tmp_path / "state").put(replace(made, lane=replace(lane, widths=(1, 2, 3))))
+    assert report().verdict == "yes, certified"

@@ -24,6 +24,8 @@ __all__ = ["beside", "server"]  # fixtures
 PLAIN = "{{ messages[0].content }}"  # the fake engine knows numbers only
 HI = [{"role": "user", "content": "2 3 4"}]
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+CALL = {"type": "function", "id": "1", "function": {"name": "add", "arguments": "{}"}}
+RESULT = {"role": "tool", "tool_call_id": "1", "content": "5"}
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}]}]
 
 
@@ -139,6 +141,8 @@ async def test_a_server_that_cannot_start_is_an_error_in_llama_servers_form(besi
         ("/v1/chat/completions", {"messages": HI, "response_format": {"type": "json_schema", "json_schema": {}}}),
         ("/v1/chat/completions", {"messages": HI, "json_schema": {}}),
         ("/v1/chat/completions", {"messages": IMAGE}),
+        ("/v1/chat/completions", {"messages": [*HI, {"role": "assistant", "tool_calls": [CALL]}, RESULT]}),
+        ("/v1/chat/completions", {"messages": [*HI, RESULT]}),
         ("/apply-template", {"messages": HI, "tools": [TOOL]}),
         ("/completion", {"prompt": {"prompt_string": "<img>", "multimodal_data": ["aGk="]}}),
         ("/completion", {"prompt": "2 3", "dry_multiplier": 0.5}),
@@ -162,6 +166,15 @@ async def test_what_the_runner_does_not_do_stock_does(beside, path, body):
 async def test_answers_that_may_hold_reasoning_are_taken_apart_by_stock(beside, mark):
     template = PLAIN + "{# " + mark + " #}"
     async with runner_beside(beside(), template=template) as client:
+        chat = await (await client.post("/v1/chat/completions", json={"messages": HI})).json()
+        text = await (await client.post("/completion", json={"prompt": "2 3", "n_predict": 3})).json()
+
+    assert "request" in chat
+    assert "request" not in text
+
+
+async def test_a_template_that_only_stock_may_understand_is_stocks(beside):
+    async with runner_beside(beside(), template="{% nosuch %}") as client:
         chat = await (await client.post("/v1/chat/completions", json={"messages": HI})).json()
         text = await (await client.post("/completion", json={"prompt": "2 3", "n_predict": 3})).json()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.ollama_overlay.scripted import BODY, ScriptedGenerator, ask, events, serving
@@ -127,6 +129,9 @@ async def test_a_text_completion_streams_as_openai_does():
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages"),
+        ("/v1/chat/completions", {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages"),
+        ("/apply-template", {"messages": [{"role": "tool", "content": "1"}]}, "messages"),
+        ("/apply-template", {"messages": [{"role": "function", "name": "f", "content": "1"}]}, "messages"),
         ("/v1/completions", {"prompt": "1", "echo": True}, "echo"),
         ("/v1/completions", {"prompt": "1", "suffix": "x"}, "suffix"),
         ("/v1/completions", {"prompt": "1", "best_of": 3}, "best_of"),
@@ -142,6 +147,31 @@ async def test_what_the_model_cannot_take_is_refused_by_name(path, extra, field)
     assert (status, body["error"]["type"]) == (501, "not_supported_error")
     assert field in body["error"]["message"]
     assert after == 200
+
+
+async def test_a_template_that_is_none_leaves_prompts_usable():
+    async with serving(ScriptedGenerator(), "first\n{% nosuch %}") as client:
+        prompted, _ = await ask(client, **BODY)
+        refused, body = await ask(client, "/v1/chat/completions", **CHAT)
+
+    assert (prompted, refused) == (200, 501)
+    assert "line 2: Encountered unknown tag 'nosuch'" in body["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/apply-template"])
+async def test_a_template_that_loops_keeps_nobody_else_waiting(path):
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    async with serving(ScriptedGenerator(), loop) as client:
+        looping = asyncio.create_task(ask(client, path, **CHAT))
+        answered = 0
+        while not looping.done():  # a rendering on the event loop lets one or two through: before it, and after it
+            answered += (await client.get("/health")).status == 200
+        status, body = await looping
+        after, _ = await ask(client, **BODY)
+
+    assert (status, after) == (400, 200)
+    assert answered > 5
+    assert "it took more than" in body["error"]["message"]
 
 
 async def test_a_model_that_reasons_is_only_served_raw():

@@ -22,9 +22,16 @@ from pilotfish.manifests.store import Store
 FAKE = Path(__file__).with_name("fake_runner.py")
 
 
-def write_gguf(path: Path, *, template: str | None = "{{ messages }}", pooling: bool = False, salt: int = 0) -> Path:
+def write_gguf(
+    path: Path,
+    *,
+    template: str | None = "{{ messages }}",
+    pooling: bool = False,
+    salt: int = 0,
+    architecture: str = "llama",
+) -> Path:
     """A GGUF with one small tensor, enough to be listed and described."""
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("tiny")
     writer.add_context_length(4096)
     writer.add_embedding_length(8)

@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--port", type=int)
     parser.add_argument("-c", type=int)
     parser.add_argument("--load-seconds", type=float, default=0.0)
-    for flag in ("--no-webui", "--offline", "--alternating"):
+    for flag in ("--no-webui", "--offline", "--alternating", "--bos"):
         parser.add_argument(flag, action="store_true")
     arguments = parser.parse_args()
     if arguments.fail_load:
@@ -64,6 +64,7 @@ class FakeRunner:
 
     async def template(self, request: web.Request) -> web.Response:
         messages = (await request.json())["messages"]
+        self.record("template")
         turns = [message for message in messages if message["role"] != "system"]
         if self.arguments.alternating and turns[0]["role"] != "user":
             return refuse(400, "conversation roles must alternate")
@@ -71,7 +72,9 @@ class FakeRunner:
         return web.json_response({"prompt": f"{text}<assistant>"})
 
     async def tokenize(self, request: web.Request) -> web.Response:
-        return web.json_response({"tokens": list((await request.json())["content"].encode())})
+        body = await request.json()
+        bos = [1] if self.arguments.bos and body["add_special"] else []
+        return web.json_response({"tokens": [*bos, *body["content"].encode()]})
 
     async def completion(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

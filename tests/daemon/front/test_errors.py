@@ -10,6 +10,7 @@ from pilotfish.daemon.front.options import MAX_WARNINGS
 from pilotfish.manifests.store import Store
 
 OK = {"model": "tiny", "prompt": "echo:fine", "stream": False}
+HI = {"role": "user", "content": "hi"}
 
 
 @pytest.mark.parametrize("path", ["/api/generate", "/api/chat"])
@@ -128,6 +129,14 @@ async def test_half_a_character_in_a_message_a_system_text_or_a_stop_string_is_r
             "/api/chat",
             {"model": "tiny", "tools": [{"type": "function"}]},
             "registry.ollama.ai/library/tiny:latest does not support tools",
+        ),
+        *(
+            ("/api/chat", {"model": "tiny", "messages": [HI, turn]}, "library/tiny:latest does not support tools")
+            for turn in (
+                {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+                {"role": "tool", "content": "5", "tool_name": "f"},
+                {"role": "Tool", "content": "5"},
+            )
         ),
         ("/api/generate", {**OK, "model": "embed"}, '"embed" does not support generate'),
         ("/api/chat", {"model": "embed"}, '"embed" does not support chat'),

@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from tests.daemon.front.conftest import write_gguf
+
 PROMPT = {"model": "tiny", "prompt": "echo:one two three"}
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "echo:one two three"}]}
 
@@ -164,6 +166,22 @@ async def test_old_turns_are_dropped_until_the_chat_fits(front):
     assert prompt.endswith("<user>echo:done\n<assistant>")
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 200])
+@pytest.mark.parametrize("flags", [(), ("--alternating",)])
+async def test_as_many_turns_stay_as_fit_and_few_are_tried(start, flags, count):
+    turns = [{"role": ("user", "assistant")[i % 2], "content": f"{i:03} {'x' * 30}"} for i in range(count // 2 * 2)]
+    body = {"model": "tiny", "messages": [*turns, {"role": "user", "content": "echo:done"}], "stream": False}
+    async with start(*flags) as front:
+        status, _ = await front.ask("/api/chat", {**body, "options": {"num_ctx": 250}})
+        prompt = bytes(front.journal_of("completion")[0]["body"]["prompt"]).decode()
+        tried = len(front.journal_of("template"))
+    texts = [f"<{turn['role']}>{turn['content']}\n" for turn in turns]
+    end = "<user>echo:done\n<assistant>"
+    wanted = ("".join(texts[start:]) + end for start in range(0, count + 1, 2 if flags else 1))
+    assert (status, prompt) == (200, next(text for text in wanted if len(text) < 250))
+    assert tried <= 1 + 2 * (count.bit_length() + 1)
+
+
 async def test_a_template_that_wants_alternating_turns_survives_truncation(start):
     turns = [{"role": "user" if i % 2 == 0 else "assistant", "content": f"turn {i} " + "x" * 40} for i in range(4)]
     messages = [*turns, {"role": "user", "content": "echo:done"}]
@@ -174,8 +192,99 @@ async def test_a_template_that_wants_alternating_turns_survives_truncation(start
         assert bytes(front.journal_of("completion")[0]["body"]["prompt"]).startswith(b"<user>echo:done")
 
 
-async def test_a_prompt_that_cannot_fit_is_refused_with_the_numbers(front):
-    body = {"model": "tiny", "prompt": "x" * 200, "stream": True, "options": {"num_ctx": 64}}
-    status, answer = await front.ask("/api/generate", body)
+LONG = "".join(f"{number:03} " for number in range(100))  # 400 tokens, in this runner
+
+
+def long(path, **fields):
+    """A request of 400 tokens and more for a context of 64."""
+    asked = {"messages": [{"role": "user", "content": LONG}]} if path.endswith("chat") else {"prompt": LONG}
+    return {
+        "model": "tiny",
+        "stream": False,
+        "options": {"num_ctx": 64, **fields.pop("options", {})},
+        **asked,
+        **fields,
+    }
+
+
+@pytest.mark.parametrize("path", ["/api/generate", "/api/chat"])
+@pytest.mark.parametrize(
+    ("options", "kept", "length"),
+    [
+        ({}, 4, 34),
+        ({"num_keep": 0}, 0, 32),
+        ({"num_keep": 24}, 24, 44),
+        ({"num_keep": 62}, 62, 63),
+        ({"num_keep": 9999}, 63, 63),
+        ({"num_keep": -1}, 63, 63),
+    ],
+)
+async def test_a_prompt_longer_than_the_context_keeps_its_beginning_and_its_end(front, path, options, kept, length):
+    status, answer = await front.ask(path, long(path, options=options))
+    whole = f"<user>{LONG}\n<assistant>".encode()
+    rest = length - kept
+    assert (status, answer["prompt_eval_count"]) == (200, length)  # ollama: num_ctx - (num_ctx - num_keep) / 2
+    assert bytes(front.journal_of("completion")[0]["body"]["prompt"]) == whole[:kept] + whole[len(whole) - rest :]
+
+
+async def test_a_bos_is_kept_besides(start):
+    async with start("--bos") as front:
+        _, answer = await front.ask("/api/generate", long("/api/generate"))
+        prompt = bytes(front.journal_of("completion")[0]["body"]["prompt"])
+    assert answer["prompt_eval_count"] == len(prompt) == 64 - (64 - 5) // 2
+    assert prompt.startswith(b"\x01<use")
+
+
+async def test_raw_prompts_and_old_contexts_are_shortened_alike(front):
+    _, raw = await front.ask("/api/generate", long("/api/generate", raw=True))
+    context = list(LONG.encode())
+    _, continued = await front.ask("/api/generate", long("/api/generate", prompt="echo:x", context=context))
+    assert raw["prompt_eval_count"] == continued["prompt_eval_count"] == 34
+    first, second = (bytes(entry["body"]["prompt"]) for entry in front.journal_of("completion"))
+    assert (first, second[:4], second[-17:]) == (
+        (LONG[:4] + LONG[-30:]).encode(),
+        LONG[:4].encode(),
+        b"echo:x\n<assistant>"[-17:],
+    )
+    assert bytes(continued["context"]) == second + b"x"
+
+
+@pytest.mark.parametrize("path", ["/api/generate", "/api/chat"])
+@pytest.mark.parametrize("fields", [{"shift": False}, {"truncate": False}, {"shift": True, "truncate": False}])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_prompt_that_may_not_be_shortened_is_refused_with_both_counts(front, path, fields, stream):
+    status, answer = await front.ask(path, {**long(path, **fields), "stream": stream})
     assert status == 400
-    assert "exceeds the available context size (64)" in answer["error"]
+    assert f"request ({len(LONG) + len('<user>') + len('<assistant>') + 1} tokens)" in answer["error"]
+    assert "context size (64 tokens)" in answer["error"]
+    assert front.journal_of("completion") == []
+
+
+async def test_a_kind_of_model_that_cannot_shift_refuses_unless_told_otherwise(front, store, tmp_path):
+    store.add_gguf("deep", write_gguf(tmp_path / "deep.gguf", architecture="deepseek2"))
+    refused, _ = await front.ask("/api/generate", {**long("/api/generate"), "model": "deep"})
+    told, _ = await front.ask("/api/generate", {**long("/api/generate", shift=True), "model": "deep"})
+    assert (refused, told) == (400, 200)
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "Developer"])
+async def test_whoever_says_how_to_answer_replaces_the_models_own_system_message(front, role):
+    messages = [{"role": role, "content": "Rhyme."}, {"role": "user", "content": "echo:x"}]
+    await front.ask("/api/chat", {"model": "other:v2", "messages": messages, "stream": False})
+    prompt = bytes(front.journal_of("completion")[0]["body"]["prompt"]).decode()
+    assert prompt == f"<{role.lower()}>Rhyme.\n<user>echo:x\n<assistant>"
+
+
+async def test_developers_stay_when_old_turns_are_dropped(front):
+    turns = [{"role": "user", "content": "x" * 60} for _ in range(3)]
+    messages = [{"role": "developer", "content": "Keep me."}, *turns, {"role": "user", "content": "echo:done"}]
+    body = {"model": "tiny", "messages": messages, "stream": False, "options": {"num_ctx": 100}}
+    await front.ask("/api/chat", body)
+    prompt = bytes(front.journal_of("completion")[0]["body"]["prompt"]).decode()
+    assert prompt == "<developer>Keep me.\n<user>echo:done\n<assistant>"
+
+
+async def test_a_model_without_template_has_no_place_for_developers_either(front):
+    messages = [{"role": "developer", "content": "unseen"}, {"role": "user", "content": "echo:x"}]
+    await front.ask("/api/chat", {"model": "bare", "messages": messages, "stream": False})
+    assert bytes(front.journal_of("completion")[0]["body"]["prompt"]) == b"echo:x"

@@ -121,14 +121,11 @@ async def test_logprobs_of_a_real_answer(client):
     assert len(first["top_logprobs"]) == 3
 
 
-async def test_a_chat_longer_than_the_context_is_cut_and_a_prompt_is_refused(client):
+async def test_a_chat_longer_than_the_context_loses_its_oldest_turns(client):
     turns = [{"role": ("user", "assistant")[i % 2], "content": f"{i}: " + "word " * 60} for i in range(8)]
     messages = [*turns, {"role": "user", "content": "Say hi."}]
     answer = await client.chat(MODEL, messages, options={**GREEDY, "num_ctx": 256, "num_predict": 8})
-    assert answer.prompt_eval_count < 256
-    with pytest.raises(ollama.ResponseError, match="context") as caught:
-        await client.generate(MODEL, "word " * 400, options={"num_ctx": 256})
-    assert caught.value.status_code == 400
+    assert 130 < answer.prompt_eval_count < 256  # whole turns, not what is left of a prompt that is cut
 
 
 async def test_leaving_in_mid_stream_frees_the_slot(client):
@@ -157,3 +154,28 @@ async def test_list_show_ps_and_unload(client):
     answer = await client.generate(MODEL, "", keep_alive=0)
     assert answer.done_reason == "unload"
     assert (await client.ps()).models == []
+
+
+LONG = " ".join(f"word{number}" for number in range(3000))
+
+
+@pytest.mark.parametrize("path", ["/api/generate", "/api/chat"])
+async def test_a_prompt_longer_than_the_context_is_answered_from_half_of_it(client, path):
+    asked = {"messages": [{"role": "user", "content": LONG}]} if path == "/api/chat" else {"prompt": LONG}
+    options = {"num_ctx": 512, "temperature": 0, "num_predict": 16, "return_tokens": True}
+    plain = await ask(client, path, **asked, options={**options, "speculate": False})
+    fast = await ask(client, path, **asked, options=options)
+    assert plain["prompt_eval_count"] == fast["prompt_eval_count"] == 258  # as ollama 0.33 counts
+    assert fast["pilotfish"]["tokens"] == plain["pilotfish"]["tokens"]
+    refused = await client._client.post(path, json={"model": MODEL, **asked, "options": options, "shift": False})
+    assert refused.status_code == 400
+    assert "(512 tokens)" in refused.json()["error"]
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+async def test_whoever_says_how_to_answer_stands_in_the_place_of_the_templates_own_text(client, role):
+    messages = [{"role": role, "content": "Answer in French."}, {"role": "user", "content": "Hi"}]
+    answer = await ask(client, "/api/chat", messages=messages, _debug_render_only=True)
+    assert answer["_debug_info"]["rendered_template"] == (
+        "<|im_start|>system\nAnswer in French.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )

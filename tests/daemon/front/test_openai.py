@@ -132,6 +132,22 @@ async def test_content_parts_are_messages_of_their_own(front):
     assert prompt == "<user>first\n<user>echo:two\n<assistant>"
 
 
+async def test_a_developer_is_passed_on_as_one(front):
+    messages = [{"role": "developer", "content": "Rhyme."}, *CHAT["messages"]]
+    await front.ask("/v1/chat/completions", {"model": "other:v2", "messages": messages})
+    prompt = bytes(front.journal_of("completion")[0]["body"]["prompt"]).decode()
+    assert prompt == "<developer>Rhyme.\n<user>echo:one two\n<assistant>"
+
+
+@pytest.mark.parametrize(("path", "field"), [("/v1/chat/completions", "messages"), ("/v1/completions", "prompt")])
+async def test_a_prompt_longer_than_the_context_is_shortened(front, path, field):
+    text = "x" * 5000  # tokens, and the context's default is 4096
+    asked = [{"role": "user", "content": text}] if field == "messages" else text
+    status, answer = await front.ask(path, {"model": "tiny", field: asked})
+    assert (status, answer["usage"]["prompt_tokens"]) == (200, 4096 - (4096 - 4) // 2)
+
+
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 
 
@@ -145,6 +161,22 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}
         ("/v1/completions", {**TEXT, "stop": [1]}, 400, "invalid_request_error", "stop must be a string"),
         ("/v1/chat/completions", {**CHAT, "reasoning_effort": "low"}, 400, "invalid_request_error", "support thinking"),
         ("/v1/chat/completions", {**CHAT, "reasoning_effort": "odd"}, 400, "invalid_request_error", '"odd"'),
+        *(
+            (
+                "/v1/chat/completions",
+                {"model": "tiny", "messages": [*CHAT["messages"], turn]},
+                400,
+                "invalid_request_error",
+                "does not support tools",
+            )
+            for turn in (
+                {"role": "assistant", "content": None, "tool_calls": [CALL]},
+                {"role": "assistant", "content": "so", "function_call": {"name": "f", "arguments": "{}"}},
+                {"role": "tool", "tool_call_id": "1", "content": "5"},
+                {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "5"}]},
+                {"role": "function", "name": "f", "content": "5"},
+            )
+        ),
         ("/v1/chat/completions", {**CHAT, "tools": [{}]}, 400, "invalid_request_error", "does not support tools"),
         (
             "/v1/chat/completions",

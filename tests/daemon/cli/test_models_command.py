@@ -1,0 +1,81 @@
+"""`pilotfish models`: a line for each model, however narrow the terminal, and all about one on request."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from gguf import GGMLQuantizationType
+from rich.console import Console
+
+from pilotfish.daemon.cli import cli
+from pilotfish.daemon.cli import models as models_command
+from pilotfish.manifests import manifest as media
+from pilotfish.manifests.store import Store
+from tests.manifests.builders import safetensors_bytes, tiny_gguf, write_model
+
+LONG = "hf.co/some-very-long-organisation/A-Very-Long-Model-Name-Instruct-2512-GGUF:Q4_K_M"
+TINY = {"tensor_type": GGMLQuantizationType.Q6_K}
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """Run the command over a store of several kinds of models; with `width`, on a terminal of so many columns."""
+    monkeypatch.setenv("PILOTFISH_STATE", str(tmp_path / "state"))
+    store = Store(tmp_path / "models")
+    store.add_gguf("tiny", tiny_gguf(tmp_path / "tiny.gguf"))
+    store.add_gguf(LONG, tiny_gguf(tmp_path / "long.gguf", **TINY))
+    store.add_gguf("bert", tiny_gguf(tmp_path / "bert.gguf", architecture="bert"))
+    write_model(store.root, "mlx", [(media.TENSOR, safetensors_bytes("a"), "a")], {"model_format": "safetensors"})
+
+    def models(*arguments, width=None):
+        if width is not None:
+            terminal = Console(width=width, force_terminal=True, color_system=None, highlight=False)
+            monkeypatch.setattr(models_command, "out", terminal)
+        return CliRunner().invoke(cli, ["models", "--models", str(store.root), *arguments])
+
+    return models
+
+
+def test_on_a_narrow_terminal_every_model_is_one_line_with_its_verdict(models):
+    heading, *lines = models(width=80).stdout.splitlines()
+    assert heading.split() == ["NAME", "SIZE", "QUANT", "SPECULATES"]
+    assert all(len(line) <= 80 for line in lines)
+    shown = {line.split()[0]: line for line in lines}
+    assert len(lines) == len(shown) == 4
+    verdicts = {"bert:latest": "no: embedding model", "mlx:latest": "no: MLX model", "tiny:latest": "yes"}
+    assert all(shown[name].rstrip().endswith(f"  {verdict}") for name, verdict in verdicts.items())
+    (cut,) = (line for name, line in shown.items() if name.startswith("hf.co/some-very-long"))
+    assert "… " in cut
+    assert cut.rstrip().endswith("  checked at load")
+
+
+def test_in_a_pipe_no_name_is_cut(models):
+    shown = models()
+    assert any(line.startswith(f"{LONG} ") for line in shown.stdout.splitlines())
+    assert "pilotfish models NAME" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (LONG, "Q6_K weights: the widths that keep tokens equal are checked at load"),
+        ("mlx", "an MLX model (safetensors): Ollama's own MLX runner serves it"),
+    ],
+)
+def test_all_about_one_model_includes_the_reasons(models, name, why):
+    shown = models(name).stdout
+    assert why in shown
+    assert "tiny:latest" not in shown
+
+
+def test_one_model_as_json_has_the_shape_of_all(models):
+    listing = json.loads(models("tiny", "--json").stdout)
+    assert [model["name"] for model in listing["models"]] == ["tiny:latest"]
+    assert listing["models"][0]["verdict"] == "yes"
+    assert listing["skipped"] == []
+
+
+def test_a_model_that_is_not_there_is_an_error(models):
+    assert "'nope:latest' not found" in str(models("nope").exception)
