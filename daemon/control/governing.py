@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from aiohttp import web
 
 from pilotfish.daemon import config as config_file
 from pilotfish.daemon.config import Config
@@ -27,6 +24,7 @@ from pilotfish.daemon.control.stamps import Stamp, stamp_of
 from pilotfish.daemon.control.watch import Place, Watch
 from pilotfish.daemon.paths import state_dir
 from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.serving import serving
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests.names import ModelName
@@ -57,20 +55,9 @@ async def governing(config_path: Path | None = None, store: Store | None = None)
         if listening is None:
             yield None
             return
-        async with _answering(keeper.governor, listening), keeper.watching():
+        async with serving(create_app(keeper.governor), [listening], shutdown_timeout=0.2), keeper.watching():
             log.info("governing at %s", path)
             yield Governing(keeper.governor, path)
-
-
-@contextlib.asynccontextmanager
-async def _answering(governor: Governor, listening: socket.socket) -> AsyncIterator[None]:
-    runner = web.AppRunner(create_app(governor), handler_cancellation=True, access_log=None, shutdown_timeout=0.2)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listening).start()
-        yield
-    finally:
-        await runner.cleanup()
 
 
 class Keeper:
