@@ -1,8 +1,8 @@
 """Serving HTTP to whoever connects: the front, the runner, the draft host and the daemon all do it here.
 
 Connections are accepted here and not by the event loop's own server: out of descriptors, asyncio's writes a traceback
-for every try, and uvloop's closes the listening socket without a word. There is a limit on connections. At the limit,
-the one that has waited longest for a request to be sent goes, those on which none ever was first.
+for every try, and uvloop's closes the listening socket without a word. There is a limit on connections; at the limit,
+one that waits for a request to be sent has to go, and is told from those whose requests are read or answered.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pilotfish.daemon.connection import ORDINARY, Connection, Limits, log, tell_
 
 MOST = 512  # connections: as many requests as Ollama queues
 _BACKLOG = 128
+_SEND_BUFFER = 1 << 16  # bytes
 _RETRY = 0.2  # seconds until the next try when nothing could be accepted
 
 
@@ -36,6 +37,8 @@ async def listeners(host: str, port: int) -> list[socket.socket]:
             where = (name, made[0].getsockname()[1] if made else port, *rest)
             made.append(opened.enter_context(socket.create_server(where, family=family, backlog=_BACKLOG)))
             made[-1].setblocking(False)
+            # Connections inherit it. What the kernel holds counts as read; it would hold megabytes: minutes of text.
+            made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         opened.pop_all()
         return made
 
@@ -131,11 +134,17 @@ class _Door:
         task.add_done_callback(lambda _: self._inside.pop(task, None))
 
     def _make_room(self) -> bool:
-        """Cut off who has waited longest, if anybody waits; whether somebody did."""
+        """Cut off one that waits for a request to be sent; whether there was one.
+
+        Those on which none ever was, and those that are idle between two: the longest in the larger group goes, so
+        that a crowd of either kind is in its own way, not in the other's.
+        """
         waiting = [task for task, connection in self._inside.items() if not connection.busy]
         if not waiting:
             return False
-        longest = min(waiting, key=lambda task: (self._inside[task].proven, self._inside[task].waiting_since))
+        unproven = [task for task in waiting if not self._inside[task].proven]
+        idle = [task for task in waiting if self._inside[task].proven]
+        longest = min(max(unproven, idle, key=len), key=lambda task: self._inside[task].waiting_since)
         log.warning("a connection without a request was cut off: there are %d", len(self._inside))
         longest.cancel()
         del self._inside[longest]
