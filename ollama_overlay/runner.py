@@ -21,6 +21,7 @@ import uvloop
 
 from pilotfish.daemon import config, paths
 from pilotfish.daemon.certify.idle import certifying, idle_certifier
+from pilotfish.daemon.connection import ORDINARY, Limits
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.serving import listeners, serving
 from pilotfish.daemon.tether import when_let_go
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-async def serve(launch: Launch, arguments: Sequence[str]) -> Ending:
+async def serve(launch: Launch, arguments: Sequence[str], limits: Limits = ORDINARY) -> Ending:
     """Load and serve until a signal. `arguments` are what `launch` was parsed from. Raises ConfigError."""
     stop = _stop_on_signals()
     settings = in_force(_with_engine_log(config.load_or_last_good()), launch)
@@ -83,7 +84,7 @@ async def serve(launch: Launch, arguments: Sequence[str]) -> Ending:
         return Ending(f"cannot listen on {launch.host} port {launch.port}: {error.strerror}; choose another --port")
     port = listening[0].getsockname()[1]
     try:
-        async with serving(server.app, listening, shutdown_timeout=_SHUTDOWN):
+        async with serving(server.app, listening, limits, shutdown_timeout=_SHUTDOWN):
             log.info("listening on http://%s:%d", launch.host, port)
             try:
                 failure = await _until_stopped(server, stop, launch, port, begun_with, settings.engine.certify_idle_s)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pilotfish.daemon import config as config_file
 from pilotfish.daemon.config import Config
+from pilotfish.daemon.connection import ORDINARY, Limits
 from pilotfish.daemon.control.address import claimed, socket_path
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.pinning import Manifests, pin_again
@@ -42,7 +43,9 @@ class Governing:
 
 
 @contextlib.asynccontextmanager
-async def governing(config_path: Path | None = None, store: Store | None = None) -> AsyncIterator[Governing | None]:
+async def governing(
+    config_path: Path | None = None, store: Store | None = None, limits: Limits = ORDINARY
+) -> AsyncIterator[Governing | None]:
     """Govern until the block ends. Yields None, and does nothing, when another daemon has the socket already.
 
     `config_path` None means the file that `config.find` finds, now and later. Raises ConfigError when the socket
@@ -55,7 +58,8 @@ async def governing(config_path: Path | None = None, store: Store | None = None)
         if listening is None:
             yield None
             return
-        async with serving(create_app(keeper.governor), [listening], shutdown_timeout=0.2), keeper.watching():
+        answering = serving(create_app(keeper.governor), [listening], limits, shutdown_timeout=0.2)
+        async with answering, keeper.watching():
             log.info("governing at %s", path)
             yield Governing(keeper.governor, path)
 

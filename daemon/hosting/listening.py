@@ -27,7 +27,7 @@ PORT = 11436
 TOKEN_VARIABLE = "PILOTFISH_DRAFT_TOKEN"
 _SHORTEST_TOKEN = 16  # characters
 _SHUTDOWN = 2.0  # seconds that an answer under way may take
-_LIMITS = Limits(keep_alive=IDLE)  # a session ends with its connection
+LIMITS = Limits(keep_alive=IDLE)  # a session ends with its connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def read_token(token_file: Path | None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def listening(server: DraftServer, endpoint: Endpoint, limits: Limits = _LIMITS) -> AsyncIterator[Endpoint]:
+async def listening(server: DraftServer, endpoint: Endpoint, limits: Limits = LIMITS) -> AsyncIterator[Endpoint]:
     """The server, listening; yields the endpoint with the port it got. Raises ConfigError when it cannot be had.
 
     On leaving, sessions are closed and the drafter is unloaded.

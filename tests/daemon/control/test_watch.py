@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,9 +39,8 @@ def exhausted(monkeypatch: pytest.MonkeyPatch) -> Exhausted:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "LOOK_OFTEN", 0.02)
-    yield
 
 
 async def nothing() -> None:
