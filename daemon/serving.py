@@ -144,7 +144,8 @@ class _Door:
             return False
         unproven = [task for task in waiting if not self._inside[task].proven]
         idle = [task for task in waiting if self._inside[task].proven]
-        longest = min(max(unproven, idle, key=len), key=lambda task: self._inside[task].waiting_since)
+        larger = unproven if len(unproven) >= len(idle) else idle
+        longest = min(larger, key=lambda task: self._inside[task].waiting_since)
         log.warning("a connection without a request was cut off: there are %d", len(self._inside))
         longest.cancel()
         del self._inside[longest]

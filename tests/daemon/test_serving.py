@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from aiohttp import web
 from pilotfish.daemon.connection import LEAST, Limits, log
 from pilotfish.daemon.serving import listeners, serving
 from tests.daemon.serving_process import LOOPS
+from tests.fakes.certificates import self_signed
 from tests.fakes.clock import FakeClock
 
 LIMITS = Limits(head=20, stall=30, keep_alive=120, connections=8)
@@ -87,7 +89,7 @@ async def hello(request: web.Request) -> web.Response:
 
 
 @contextlib.asynccontextmanager
-async def bench(clock: FakeClock, limits: Limits = LIMITS) -> AsyncIterator[Bench]:
+async def bench(clock: FakeClock, limits: Limits = LIMITS, tls: ssl.SSLContext | None = None) -> AsyncIterator[Bench]:
     async def length(request: web.Request) -> web.Response:
         here.streams.append("reading")
         return web.Response(text=str(len(await request.read())))
@@ -106,7 +108,7 @@ async def bench(clock: FakeClock, limits: Limits = LIMITS) -> AsyncIterator[Benc
     app.add_routes([web.get("/", hello), web.post("/length", length), web.get("/flood", flood)])
     listening = await listeners("127.0.0.1", 0)
     here = Bench(clock, listening[0].getsockname()[1])
-    async with serving(app, listening, limits):
+    async with serving(app, listening, limits, tls=tls):
         try:
             yield here
         finally:  # nobody waits for handlers: the clock stands still
@@ -123,6 +125,14 @@ async def clock() -> AsyncIterator[FakeClock]:
     loop.time = clock  # type: ignore[method-assign]
     yield clock
     del loop.time
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> ssl.SSLContext:
+    """A server's certificate, signed by itself."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*self_signed(tmp_path))
+    return context
 
 
 @pytest.fixture(autouse=True)
@@ -279,6 +289,35 @@ async def drain(peer: socket.socket, n: int) -> None:
     """Read `n` bytes."""
     while n > 0:
         n -= len(await asyncio.get_running_loop().sock_recv(peer, n))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_deadlines_hold_on_either_loop(loop):
+    async def play() -> None:
+        async with bench(FakeClock(), Limits(head=1, stall=0.2)) as here:
+            with raw(here.port, FLOOD):
+                half, body = await here.connect(GET[:9]), await here.connect(POST % 100_000)
+                assert [await half.ended(), await body.ended()] == [True, True]
+                await until(lambda: here.streams.count("ended") == 1)
+            assert await (await here.connect()).ask() == b"hello"
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(play())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_handshakes_that_do_not_come_are_not_in_the_way(loop, certificate: ssl.SSLContext):
+    async def play() -> None:
+        async with bench(FakeClock(), Limits(head=1, connections=4), certificate) as here:
+            silent = [here.peer(*await asyncio.open_connection("127.0.0.1", here.port)) for _ in range(10)]
+            near = ssl.create_default_context()
+            near.check_hostname, near.verify_mode = False, ssl.CERT_NONE
+            talking = here.peer(*await asyncio.open_connection("127.0.0.1", here.port, ssl=near))
+            assert await talking.ask() == b"hello"
+            assert [await peer.ended() for peer in silent] == [True] * 10
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(play())
 
 
 @pytest.mark.parametrize("loop", LOOPS)
