@@ -1,7 +1,7 @@
 """Serving HTTP to whoever connects: the front, the runner, the draft host and the daemon all do it here.
 
 Connections are accepted here and not by the event loop's own server: out of descriptors, asyncio's writes a traceback
-for every try, and uvloop's closes the listening socket without a word. There is a limit on connections; at the limit,
+for every try, and uvloop's hangs up on whoever waits, without a word. There is a limit on connections; at the limit,
 one that waits for a request to be sent has to go, and is told from those whose requests are read or answered.
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from aiohttp import web
 
@@ -21,24 +23,31 @@ from pilotfish.daemon.connection import ORDINARY, Connection, Limits, log, tell_
 MOST = 512  # connections: as many requests as Ollama queues
 _BACKLOG = 128
 _SEND_BUFFER = 1 << 16  # bytes
+_NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _RETRY = 0.2  # seconds until the next try when nothing could be accepted
 
 
 async def listeners(host: str, port: int) -> list[socket.socket]:
     """Listening sockets at every address that `host` stands for; an empty one stands for all of this machine.
 
-    With port 0 the system chooses one. Raises OSError.
+    With port 0 the system chooses one. Addresses that this machine does not have (a name may have an IPv6 one where
+    there is no IPv6) are left out if there are others. Raises OSError.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    missing: OSError | None = None
     with contextlib.ExitStack() as opened:
         made: list[socket.socket] = []
         for family, _, _, _, (name, _, *rest) in dict.fromkeys(found):
             where = (name, made[0].getsockname()[1] if made else port, *rest)
-            made.append(opened.enter_context(socket.create_server(where, family=family, backlog=_BACKLOG)))
-            made[-1].setblocking(False)
-            # Connections inherit it. What the kernel holds counts as read; it would hold megabytes: minutes of text.
-            made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+            try:
+                made.append(opened.enter_context(_listener(family, where)))
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                missing = error
+        if missing and not made:
+            raise missing
         opened.pop_all()
         return made
 
@@ -165,6 +174,14 @@ class _Door:
             await connection.over.wait()
         finally:
             transport.abort()
+
+
+def _listener(family: int, where: tuple[Any, ...]) -> socket.socket:
+    listener = socket.create_server(where, family=family, backlog=_BACKLOG)
+    listener.setblocking(False)
+    # Connections inherit it. What the kernel holds counts as read, and by itself it would hold minutes of text.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+    return listener
 
 
 def _room() -> int:

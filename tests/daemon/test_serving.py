@@ -141,6 +141,35 @@ def every_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "filters", [])
 
 
+class TestAddresses:
+    @staticmethod
+    def names(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+        """Let every name stand for these."""
+
+        def look_up(host, port, *_: object, **__: object):
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    async def test_all_that_a_name_stands_for_on_one_port(self, monkeypatch):
+        self.names(monkeypatch, "127.0.0.1", "127.0.0.2", "127.0.0.1")
+        with contextlib.ExitStack() as opened:
+            bound = [opened.enter_context(listener).getsockname() for listener in await listeners("two", 0)]
+        assert [name for name, _ in bound] == ["127.0.0.1", "127.0.0.2"]
+        assert len({port for _, port in bound}) == 1
+
+    async def test_what_this_machine_does_not_have_is_left_out(self, monkeypatch):
+        self.names(monkeypatch, "203.0.113.1", "127.0.0.1")
+        (listener,) = await listeners("half", 0)
+        with listener:
+            assert listener.getsockname()[0] == "127.0.0.1"
+
+    async def test_unless_it_has_none_of_them(self, monkeypatch):
+        self.names(monkeypatch, "203.0.113.1", "203.0.113.2")
+        with pytest.raises(OSError, match="assign requested address"):
+            await listeners("elsewhere", 0)
+
+
 class TestHeads:
     @pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nHost: he"])
     async def test_half_a_head_is_waited_for_until_its_deadline(self, clock, sent):
