@@ -20,12 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import uvloop
-from aiohttp import web
 
 from pilotfish.daemon import config, paths
 from pilotfish.daemon.certify.idle import certifying, idle_certifier
+from pilotfish.daemon.connection import ORDINARY, Limits
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.plugin_trouble import describe
+from pilotfish.daemon.serving import listeners, serving
 from pilotfish.daemon.tether import when_let_go
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.ollama_overlay.about import ModelCard
@@ -40,6 +41,7 @@ from pilotfish.ollama_overlay.stock import become_stock, stock_server
 log = logging.getLogger("pilotfish.runner")
 
 STOP_SECONDS = 3.0  # what a forward pass in progress gets to end
+_SHUTDOWN = 0.5  # seconds that an answer under way may take, once its generation is cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-async def serve(launch: Launch, arguments: Sequence[str], ready: threading.Event) -> Ending:
+async def serve(launch: Launch, arguments: Sequence[str], ready: threading.Event, limits: Limits = ORDINARY) -> Ending:
     """Load and serve until a signal. `arguments` are what `launch` was parsed from. Raises ConfigError.
 
     `ready` is set once the model is loaded: from then on there is no way back to the stock server.
@@ -93,22 +95,22 @@ async def serve(launch: Launch, arguments: Sequence[str], ready: threading.Event
     settings = in_force(_with_engine_log(config.load_or_last_good()), launch)
     begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
     sidecar = Sidecar.of_this_process(arguments, settings.engine.sidecar_idle_s)
-    server = Server(lambda: _load(launch, settings, ready), n_predict=launch.n_predict, sidecar=sidecar)
-    runner = web.AppRunner(server.app, access_log=None, handler_cancellation=True, shutdown_timeout=0.5)
-    await runner.setup()
+    server = Server(
+        lambda: _load(launch, settings, ready), host=launch.host, n_predict=launch.n_predict, sidecar=sidecar
+    )
     try:
-        site = web.TCPSite(runner, launch.host, launch.port)
-        await site.start()
+        listening = await listeners(launch.host, launch.port)
     except OSError as error:
-        await runner.cleanup()
         return Ending(f"cannot listen on {launch.host} port {launch.port}: {error.strerror}; choose another --port")
-    port = runner.addresses[0][1]
-    log.info("listening on http://%s:%d", launch.host, port)
+    port = listening[0].getsockname()[1]
     try:
-        ending = await _until_stopped(server, stop, launch, port, begun_with, settings.engine.certify_idle_s)
+        async with serving(server.app, listening, limits, shutdown_timeout=_SHUTDOWN):
+            log.info("listening on http://%s:%d", launch.host, port)
+            try:
+                ending = await _until_stopped(server, stop, launch, port, begun_with, settings.engine.certify_idle_s)
+            finally:
+                server.cancel()
     finally:
-        server.cancel()
-        await runner.cleanup()
         if sidecar is not None:
             await sidecar.close()
     return replace(ending, stopped=server.join(STOP_SECONDS))

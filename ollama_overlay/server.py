@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from aiohttp import web
 
 from pilotfish.daemon.containment import guarded
+from pilotfish.daemon.gate import gate
 from pilotfish.daemon.json_text import kind, parse_object
 from pilotfish.hooks.errors import EngineError, PilotfishError, RequestError, UnsupportedRequest
 from pilotfish.hooks.protocols import Tokenizer
@@ -46,9 +47,13 @@ class Server:
     `sidecar`, which stays the caller's to close, what this server does not do is done by stock.
     """
 
-    def __init__(self, load: Load, *, n_predict: int = -1, sidecar: Sidecar | None = None) -> None:
+    def __init__(
+        self, load: Load, *, host: str = "127.0.0.1", n_predict: int = -1, sidecar: Sidecar | None = None
+    ) -> None:
+        """`host` is where it listens."""
         self.metrics = Metrics()
-        self.app = web.Application(middlewares=[_errors, self._ready, self._beside], client_max_size=MAX_BODY)
+        middlewares = [_errors, gate(host), self._ready, self._beside]
+        self.app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
         self._load = load
         self._sidecar = sidecar
         self._n_predict = n_predict
@@ -293,6 +298,8 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
     except web.HTTPException as error:
         wrong = {"code": error.status, "message": error.reason, "type": "invalid_request_error"}
         return json_response({"error": wrong}, error.status)
+    except ConnectionError:  # the client is gone
+        raise
     except Exception as error:
         if not isinstance(error, PilotfishError):
             log.exception("%s failed", request.path)

@@ -10,15 +10,13 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiohttp import web
-
 from pilotfish.daemon import config as config_file
 from pilotfish.daemon.config import Config
+from pilotfish.daemon.connection import ORDINARY, Limits
 from pilotfish.daemon.control.address import claimed, socket_path
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.pinning import Manifests, pin_again
@@ -28,6 +26,7 @@ from pilotfish.daemon.control.stamps import Stamp, stamp_of
 from pilotfish.daemon.control.watch import Place, Watch
 from pilotfish.daemon.paths import state_dir
 from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.serving import serving
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests.names import ModelName
@@ -45,7 +44,9 @@ class Governing:
 
 
 @contextlib.asynccontextmanager
-async def governing(config_path: Path | None = None, store: Store | None = None) -> AsyncIterator[Governing | None]:
+async def governing(
+    config_path: Path | None = None, store: Store | None = None, limits: Limits = ORDINARY
+) -> AsyncIterator[Governing | None]:
     """Govern until the block ends. Yields None, and does nothing, when another daemon has the socket already.
 
     `config_path` None means the file that `config.find` finds, now and later. Raises ConfigError when the socket
@@ -58,20 +59,10 @@ async def governing(config_path: Path | None = None, store: Store | None = None)
         if listening is None:
             yield None
             return
-        async with _answering(keeper.governor, listening), keeper.watching():
+        answering = serving(create_app(keeper.governor), [listening], limits, shutdown_timeout=0.2)
+        async with answering, keeper.watching():
             log.info("governing at %s", path)
             yield Governing(keeper.governor, path)
-
-
-@contextlib.asynccontextmanager
-async def _answering(governor: Governor, listening: socket.socket) -> AsyncIterator[None]:
-    runner = web.AppRunner(create_app(governor), handler_cancellation=True, access_log=None, shutdown_timeout=0.2)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listening).start()
-        yield
-    finally:
-        await runner.cleanup()
 
 
 class Keeper:

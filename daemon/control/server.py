@@ -108,6 +108,8 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         return _json({"error": error.reason}, error.status)
     except PilotfishError as error:
         return _json({"error": str(error)}, 400)
+    except ConnectionError:  # the client is gone
+        raise
     except Exception as error:
         log.exception("%s failed", request.path)
         return _json({"error": f"{type(error).__name__}: {error}"}, 500)

@@ -1,19 +1,14 @@
-"""Who may talk to the front: browser origins (CORS) and host names, decided as Ollama decides.
-
-A request without an Origin is not a browser's cross-site request and passes. A known origin gets its headers, an
-unknown one 403. A server bound to loopback answers only to names that mean this machine or its network, so that a web
-page cannot reach it through a DNS name of its own (DNS rebinding).
-"""
+"""Who may talk to the front: the gate of every server here, and the CORS headers that an allowed origin gets."""
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from collections.abc import Sequence
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Middleware
 from multidict import CIMultiDict
+
+from pilotfish.daemon.gate import foreign_origin, gate
 
 _METHODS = "GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
 _HEADERS = (
@@ -23,7 +18,6 @@ _HEADERS = (
     "X-Stainless-Runtime-Version,X-Stainless-Timeout"
 )
 _MAX_AGE = "43200"  # seconds a browser may remember a preflight answer
-_LOCAL_DOMAINS = (".localhost", ".local", ".internal")
 
 
 class OriginRules:
@@ -59,64 +53,14 @@ class Access:
 
     def __init__(self, origins: Sequence[str], bound_host: str) -> None:
         self._rules = OriginRules(origins)
-        self._loopback = _is_loopback(bound_host)
+        self._bound_host = bound_host
 
     def middleware(self) -> Middleware:
-        """Lets a request through, or answers it."""
-
-        @web.middleware
-        async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
-            origin = _foreign_origin(request)
-            if origin and not self._rules.allows(origin):
-                return web.Response(status=403)
-            if origin and request.method == hdrs.METH_OPTIONS:
-                return web.Response(status=204)
-            return await self._known_hosts(request, handler)
-
-        return gate
+        """Lets a request through, or answers it. Raises HTTPForbidden."""
+        return gate(self._bound_host, self._rules.allows)
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Signal handler for every response, because a stream's headers are gone before a middleware sees it."""
-        origin = _foreign_origin(request)
+        origin = foreign_origin(request)
         if origin and self._rules.allows(origin):
             response.headers.extend(self._rules.headers(origin, preflight=request.method == hdrs.METH_OPTIONS))
-
-    async def _known_hosts(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not self._loopback or _is_near(host := _host_name(request.host)):
-            return await handler(request)
-        if not _is_local_name(host):
-            return web.Response(status=403)
-        if request.method == hdrs.METH_OPTIONS:
-            return web.Response(status=204)
-        return await handler(request)
-
-
-def _foreign_origin(request: web.Request) -> str:
-    """The Origin of a cross-site request; empty for any other."""
-    origin = request.headers.get(hdrs.ORIGIN, "")
-    return "" if origin in (f"http://{request.host}", f"https://{request.host}") else origin
-
-
-def _host_name(host: str) -> str:
-    name, separator, port = host.rpartition(":")
-    bare = name if separator and port.isdecimal() else host
-    return bare.strip("[]").lower()
-
-
-def _is_near(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_private or address.is_unspecified
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _is_local_name(host: str) -> bool:
-    return host in ("", "localhost", socket.gethostname().lower()) or host.endswith(_LOCAL_DOMAINS)

@@ -10,10 +10,10 @@ import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from aiohttp import web
-
+from pilotfish.daemon.connection import ORDINARY, Limits
 from pilotfish.daemon.front.routes import create_app
 from pilotfish.daemon.front.settings import FrontSettings, settings_from_env
+from pilotfish.daemon.serving import listeners, serving
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 
@@ -23,27 +23,20 @@ __all__ = ["create_app", "embedded", "running", "serve"]
 
 
 @contextlib.asynccontextmanager
-async def running(store: Store, settings: FrontSettings) -> AsyncIterator[FrontSettings]:
+async def running(store: Store, settings: FrontSettings, limits: Limits = ORDINARY) -> AsyncIterator[FrontSettings]:
     """The front, listening; yields the settings with the port it got (port 0 lets the system choose one).
 
     A client that goes away cancels its request. Raises ConfigError when the address cannot be had. On leaving, all
     runners are ended.
     """
-    runner = web.AppRunner(
-        create_app(store, settings), handler_cancellation=True, access_log=None, shutdown_timeout=2.0
-    )
-    await runner.setup()
     try:
-        site = web.TCPSite(runner, settings.host, settings.port)
-        try:
-            await site.start()
-        except OSError as error:
-            raise ConfigError(_why_not(settings, error)) from error
-        bound = replace(settings, port=runner.addresses[0][1])
+        listening = await listeners(settings.host, settings.port)
+    except OSError as error:
+        raise ConfigError(_why_not(settings, error)) from error
+    bound = replace(settings, port=listening[0].getsockname()[1])
+    async with serving(create_app(store, settings), listening, limits):
         log.info("listening on %s, models in %s", bound.url, store.root)
         yield bound
-    finally:
-        await runner.cleanup()
 
 
 @contextlib.asynccontextmanager

@@ -86,7 +86,7 @@ async def _shape_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return web.Response(status=405, text="405 method not allowed", headers={"Allow": allowed})
     except web.HTTPRequestEntityTooLarge:
         return _error(request, 413, f"the request body is larger than {MAX_BODY >> 20} MiB; send less text")
-    except web.HTTPException:
+    except (web.HTTPException, ConnectionError):  # the latter: the client is gone
         raise
     except Exception as error:
         log.exception("%s %s failed", request.method, request.path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import ipaddress
 import os
 import re
 import signal
@@ -16,10 +15,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aiohttp import web
-
+from pilotfish.daemon.connection import Limits
 from pilotfish.daemon.control.address import claimed
+from pilotfish.daemon.gate import is_loopback
 from pilotfish.daemon.hosting.server import IDLE, DraftServer
+from pilotfish.daemon.serving import listeners, serving
 from pilotfish.daemon.tether import is_tethered, when_let_go
 from pilotfish.hooks.errors import ConfigError
 
@@ -27,6 +27,7 @@ PORT = 11436
 TOKEN_VARIABLE = "PILOTFISH_DRAFT_TOKEN"
 _SHORTEST_TOKEN = 16  # characters
 _SHUTDOWN = 2.0  # seconds that an answer under way may take
+LIMITS = Limits(keep_alive=IDLE)  # a session ends with its connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def parse_endpoint(
             raise ConfigError("--socket: goes without --host, --cert and --key")
         return Endpoint(socket=socket, token=token)
     name, port = _parse_host(host)
-    if not token and not _is_loopback(name):
+    if not token and not is_loopback(name):
         raise ConfigError(
             f"--host: {name} can be reached from elsewhere, so a shared secret is needed; write one into a file "
             f"(openssl rand -hex 32) and name it with --token-file, or set {TOKEN_VARIABLE}"
@@ -87,19 +88,25 @@ def read_token(token_file: Path | None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def listening(server: DraftServer, endpoint: Endpoint) -> AsyncIterator[Endpoint]:
+async def listening(server: DraftServer, endpoint: Endpoint, limits: Limits = LIMITS) -> AsyncIterator[Endpoint]:
     """The server, listening; yields the endpoint with the port it got. Raises ConfigError when it cannot be had.
 
     On leaving, sessions are closed and the drafter is unloaded.
     """
-    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=_SHUTDOWN, keepalive_timeout=IDLE)
-    with contextlib.ExitStack() as stack:
-        listener = _claim(endpoint.socket, stack) if endpoint.socket else None  # let go of after the server is
-        await runner.setup()
-        try:
-            yield await _start(runner, endpoint, listener)
-        finally:
-            await runner.cleanup()
+    with contextlib.ExitStack() as stack:  # a path is let go of after the server is
+        sockets = [_claim(endpoint.socket, stack)] if endpoint.socket else await _bind(endpoint)
+        bound = endpoint if endpoint.socket else replace(endpoint, port=sockets[0].getsockname()[1])
+        # A handler that ended with its connection would leave the drafter's thread at work on a session nobody closes.
+        served = serving(
+            server.app(bound.host if bound.socket is None else ""),
+            sockets,
+            limits,
+            tls=endpoint.tls,
+            handler_cancellation=False,
+            shutdown_timeout=_SHUTDOWN,
+        )
+        async with served:
+            yield bound
 
 
 @contextlib.asynccontextmanager
@@ -130,16 +137,12 @@ def _end_with_parent() -> None:
         fcntl.fcntl(end, fcntl.F_SETFL, fcntl.fcntl(end, fcntl.F_GETFL) | os.O_ASYNC)
 
 
-async def _start(runner: web.AppRunner, endpoint: Endpoint, listener: socket.socket | None) -> Endpoint:
-    if listener is not None:
-        await web.SockSite(runner, listener).start()
-        return endpoint
+async def _bind(endpoint: Endpoint) -> list[socket.socket]:
     try:
-        await web.TCPSite(runner, endpoint.host, endpoint.port, ssl_context=endpoint.tls).start()
+        return await listeners(endpoint.host, endpoint.port)
     except OSError as error:
         where = f"{endpoint.host}:{endpoint.port}"
         raise ConfigError(f"--host: cannot listen on {where}: {error.strerror}; choose another address") from error
-    return replace(endpoint, port=runner.addresses[0][1])
 
 
 def _claim(path: Path, stack: contextlib.ExitStack) -> socket.socket:
@@ -161,13 +164,6 @@ def _parse_host(text: str) -> tuple[str, int]:
     if port and not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ConfigError(f"--host: {text!r} has no port from 0 to 65535; write HOST:PORT")
     return name.strip("[]") or "127.0.0.1", int(port) if port else PORT
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

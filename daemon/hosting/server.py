@@ -20,6 +20,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from pilotfish import __version__
+from pilotfish.daemon.gate import gate
 from pilotfish.daemon.hosting.served import Occupied, Served, Unknown
 from pilotfish.daemon.hosting.wire import PROTOCOL, ROOT, ack_to_json, parse_opening, parse_steps, parse_wanted
 from pilotfish.daemon.hosting.worker import Worker
@@ -57,9 +58,10 @@ class DraftServer:
         self._worker = Worker(f"draft-{served.name}")
         self._sessions: dict[str, _Session] = {}
 
-    def app(self) -> web.Application:
-        """The application, which unloads the drafter at its end."""
-        app = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY)
+    def app(self, bound_host: str = "") -> web.Application:
+        """The application, which unloads the drafter at its end. `bound_host` is where it listens, if at no path."""
+        guards = [_shape_errors, gate(bound_host), self._secret]
+        app = web.Application(middlewares=guards, client_max_size=_MAX_BODY)
         app.router.add_get(ROOT, self._hello)
         app.router.add_post(f"{ROOT}/load", self._load)
         app.router.add_post(f"{ROOT}/open", self._open)
@@ -75,17 +77,10 @@ class DraftServer:
         await self._worker.end(self._served.unload)
 
     @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if "Origin" in request.headers:
-            return _error(403, "forbidden", "web pages are not served")
+    async def _secret(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._token and not self._knows_the_secret(request):
             return _error(401, "unauthorized", "the shared secret is missing or wrong")
-        try:
-            return await handler(request)
-        except web.HTTPException as error:
-            return _error(error.status, "http", error.reason)
-        except Exception as error:
-            return _failure(error)
+        return await handler(request)
 
     def _knows_the_secret(self, request: web.Request) -> bool:
         scheme, _, said = request.headers.get("Authorization", "").partition(" ")
@@ -158,6 +153,20 @@ class DraftServer:
                 log.info("a session is closed: %s", "its connection ended" if lost else "it was idle for too long")
                 self._sessions.pop(name, None)
                 await self._worker.do(partial(self._served.close, name))
+
+
+@web.middleware
+async def _shape_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPForbidden:
+        return _error(403, "forbidden", "web pages, and names of other machines for this one, are not served")
+    except web.HTTPException as error:
+        return _error(error.status, "http", error.reason)
+    except ConnectionError:  # the client is gone
+        raise
+    except Exception as error:
+        return _failure(error)
 
 
 async def _body(request: web.Request) -> Mapping[str, Any]:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.daemon.config import Config
+from pilotfish.daemon.connection import Limits
+from pilotfish.daemon.hosting.listening import LIMITS as DRAFT_LIMITS
 from pilotfish.daemon.hosting.listening import Endpoint, listening
 from pilotfish.daemon.hosting.local_host import LocalHost
 from pilotfish.daemon.hosting.served import Served
@@ -54,6 +56,7 @@ def serving(
     *,
     registry: Registry | None = None,
     host: LocalHost | None = None,
+    limits: Limits = DRAFT_LIMITS,
     **timing: float,
 ) -> Iterator[tuple[str, Served]]:
     """`drafter` served by a thread of this process; yields the url and what is served."""
@@ -63,7 +66,7 @@ def serving(
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        async with listening(DraftServer(served, endpoint.token, **timing), endpoint) as at:
+        async with listening(DraftServer(served, endpoint.token, **timing), endpoint, limits) as at:
             urls.append(at.url)
             bound.set()
             await stop.wait()

@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/die" or b'"die"' in body:
             sys.stderr.write("GGML_ASSERT(too much) failed\n")
             os._exit(3)
-        if self.path.startswith(("/stream", "/forever", "/break")):
+        if self.path.startswith(("/stream", "/forever", "/flood", "/break")):
             return self.stream(body.decode())
         seen = {
             "argv": sys.argv[1:],
@@ -61,6 +61,8 @@ class Handler(BaseHTTPRequestHandler):
         while self.path == "/stream" and not Path(folder, "go").exists():
             time.sleep(0.01)
         try:
+            while self.path == "/flood":
+                self.chunk(bytes(1 << 16))
             while self.path == "/forever":
                 time.sleep(0.01)
                 self.chunk(b"data: more\n\n")

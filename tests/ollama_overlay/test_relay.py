@@ -12,8 +12,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from pilotfish.daemon.connection import Limits
+from pilotfish.daemon.serving import listeners, serving
 from pilotfish.ollama_overlay.relay import relay
 from pilotfish.ollama_overlay.server import Server
+from tests.fakes.peers import not_reading
 from tests.ollama_overlay.conftest import SETTINGS
 from tests.ollama_overlay.processes import RUNNER, running
 from tests.ollama_overlay.scripted import ScriptedGenerator, card
@@ -29,17 +32,21 @@ RESULT = {"role": "tool", "tool_call_id": "1", "content": "5"}
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}]}]
 
 
-@pytest.fixture
-async def client(beside):
-    """A client of a server that relays everything, as the runner serves it."""
-    sidecar = beside()
+def relaying(sidecar):
+    """A server that relays everything."""
 
     async def act(http):
         return await relay(http, sidecar)
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", act)
-    async with TestClient(TestServer(app)) as client:
+    return app
+
+
+@pytest.fixture
+async def client(beside):
+    """A client of a server that relays everything, as the runner serves it."""
+    async with TestClient(TestServer(relaying(beside()))) as client:
         yield client
 
 
@@ -97,6 +104,13 @@ async def test_a_client_that_leaves_takes_the_upstream_connection_along(client, 
         answer.close()
 
     await until((tmp_path / "gone").exists)
+
+
+async def test_a_client_that_stops_reading_does_too(beside, tmp_path):
+    listening = await listeners("127.0.0.1", 0)
+    async with serving(relaying(beside()), listening, Limits(stall=0.2)):
+        with not_reading(listening[0].getsockname()[1], "/flood", str(tmp_path).encode()):
+            await until((tmp_path / "gone").exists)
 
 
 async def test_many_at_once_are_all_answered(client):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from pilotfish.hooks.errors import PilotfishError, WorldError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.plugins.drafters.remote import RemoteDrafter
 from tests.fakes import fake_pin
+from tests.fakes.certificates import self_signed
 from tests.fakes.far import draft_host, free_port, local_host
 
 SECRET = "a-secret-of-sixteen-letters"
@@ -68,13 +68,7 @@ def test_a_unix_socket_is_for_this_user_only_and_removed_at_the_end(tmp_path):
 
 
 def test_tls_and_a_secret(tmp_path):
-    cert, key, secret = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "secret"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-         "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    (cert, key), secret = self_signed(tmp_path), tmp_path / "secret"
     secret.write_text(SECRET)
     where = ("--host", f"127.0.0.1:{free_port()}", "--cert", str(cert), "--key", str(key), "--token-file", str(secret))
     with draft_host(tmp_path, "counting", *where) as host:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.daemon.connection import Limits
 from pilotfish.daemon.control.client import ask_status
 from pilotfish.daemon.control.governing import governing
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 from tests.daemon.control.conftest import running, save, settled, until
+from tests.fakes.peers import crowding
 
 WIDTH = "[speculation]\nmax_width = {}\n"
 
@@ -231,3 +233,13 @@ class TestStart:
         with pytest.raises(ConfigError, match="PILOTFISH_SOCKET"):
             async with governing():
                 pass
+
+
+async def test_half_heads_are_in_nobodys_way(socket):
+    async with governing(limits=Limits(connections=16)), running(socket) as runner:
+        await until(lambda: runner.plans)
+        async with crowding(socket, 100):
+            assert await ask_status(socket)
+            runner.did(requests=1)
+            await until(lambda: runner.link.connected)
+        assert len(runner.plans) == 1, "it was cut off"

@@ -16,6 +16,7 @@ import gguf
 import numpy as np
 import pytest
 
+from pilotfish.daemon.connection import ORDINARY, Limits
 from pilotfish.daemon.front import FrontSettings, running
 from pilotfish.manifests.store import Store
 
@@ -119,11 +120,11 @@ def start(store: Store, tmp_path: Path) -> Callable[..., Any]:
     journal = tmp_path / "journal.jsonl"
 
     @asynccontextmanager
-    async def start(*arguments: str, **changes: Any) -> AsyncIterator[Front]:
+    async def start(*arguments: str, limits: Limits = ORDINARY, **changes: Any) -> AsyncIterator[Front]:
         settings = FrontSettings(
             port=0, runner=(sys.executable, str(FAKE)), runner_args=("--record", str(journal), *arguments)
         )
-        async with running(store, replace(settings, **changes)) as bound, aiohttp.ClientSession() as http:
+        async with running(store, replace(settings, **changes), limits) as bound, aiohttp.ClientSession() as http:
             yield Front(bound, http, journal)
 
     return start

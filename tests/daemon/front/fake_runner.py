@@ -1,7 +1,7 @@
 """A stand-in for the runner: llama-server's protocol, one byte a token, answers scripted by the prompt.
 
-A prompt's last `echo:` names the text to answer; `endless`, `crash` and `fail` do what they say. What happens is
-appended to the file given by --record, one JSON object a line.
+A prompt's last `echo:` names the text to answer; `endless`, `flood` (as much as is read), `crash` and `fail` do what
+they say. What happens is appended to the file given by --record, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -94,6 +94,9 @@ class FakeRunner:
 
     async def answer(self, stream: web.StreamResponse, body: dict, prompt: str) -> None:
         order = prompt.rpartition("\n<assistant>")[0].rpartition("\n")[2] or prompt
+        if "flood" in order:
+            while True:
+                await send(stream, {"content": "on " * 20000, "tokens": [1], "stop": False})
         if "endless" in order:
             while True:
                 await send(stream, {"content": "on ", "tokens": [1], "stop": False})

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pilotfish.daemon.config import Config
+from pilotfish.daemon.connection import Limits
 from pilotfish.daemon.hosting.listening import Endpoint
 from pilotfish.daemon.hosting.local_host import admit_alone
 from pilotfish.daemon.hosting.served import Served
@@ -23,6 +24,7 @@ from pilotfish.hooks.types import Ack, EngineOptions, Footprint, TargetPin
 from tests.fakes import ScriptedDrafter
 from tests.fakes.far import local_host, serving
 from tests.fakes.misbehaviour import JUNK, RAISED
+from tests.fakes.peers import connect, crowd
 
 ANYWHERE = Endpoint(port=0)
 TARGET = {
@@ -392,3 +394,29 @@ def eventually(holds: Any) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("name", "status"), [("localhost", 200), ("127.0.0.1:1", 200), ("evil.example", 403)])
+def test_a_name_of_another_machine_is_not_answered(host, name, status):
+    client, _ = host
+    client.headers = {"Host": name}
+    assert client.ask("GET", "")[0] == status
+
+
+def test_half_heads_are_not_in_the_way():
+    with serving(repeating(), ANYWHERE, limits=Limits(connections=16)) as (url, _):
+        client = Client(url)
+        with crowd(int(url.rpartition(":")[2]), 100):
+            assert client.open()[0] == 200
+        client.http.close()
+
+
+def test_a_body_that_stops_coming_is_no_failure_of_the_drafter(caplog):
+    with serving(repeating(), ANYWHERE, limits=Limits(stall=0.1)) as (url, _):
+        with connect(int(url.rpartition(":")[2])) as peer:
+            peer.sendall(b"POST /v1/draft/open HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            assert peer.recv(100) == b""
+        client = Client(url)
+        assert client.open()[0] == 200
+        client.http.close()
+    assert "the drafter failed" not in caplog.text
