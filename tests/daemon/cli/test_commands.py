@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -122,6 +123,14 @@ def test_a_user_without_a_home_folder_is_told_so(capsys, placed, words):
 def test_what_the_system_says_of_a_file_is_one_sentence_too(capsys, placed, tmp_path):
     (tmp_path / "STATE").touch()
     assert str(tmp_path / "STATE") in refused(capsys, "memory", "clear")
+
+
+def test_even_where_no_command_expected_it(capsys, placed):
+    def refuse(**named):
+        raise PermissionError(errno.EACCES, "Permission denied", "/closed/file")
+
+    placed.setattr(cli, "main", refuse)
+    assert "/closed/file: Permission denied" in refused(capsys, "models")
 
 
 @pytest.mark.model
