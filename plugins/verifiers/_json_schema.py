@@ -259,6 +259,8 @@ class _Converter:
             _bound(schema, "minimum", "exclusiveMinimum", path),
             _bound(schema, "maximum", "exclusiveMaximum", path),
         )
+        if low is not None and high is not None and low > high:
+            fail(path, f"no integer lies between {low} and {high}")
         return self._use("integer") if low is None and high is None else f"({integer_range(low, high)})"
 
 

@@ -203,6 +203,8 @@ def test_fractional_and_exclusive_bounds_are_moved_inwards(accepts: Accepts) -> 
         ({"type": "string", "minLength": 2, "maxLength": 1}, "#: minLength 2 is more than maxLength 1"),
         ({"properties": {"a": {"items": {}, "minItems": 9, "maxItems": 0}}}, "#/properties/a: minItems 9 is more than"),
         ({"type": "string", "pattern": "^a{3,2}$"}, "at least 3 and at most 2 times"),
+        ({"type": "integer", "minimum": 5, "maximum": -4}, "no integer lies between 5 and -4"),
+        ({"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2}, "no integer lies between 2 and 1"),
         ({"type": "integer", "minimum": "x"}, "minimum must be a number"),
         ({"format": 5}, "format must be a string"),
         ({"type": "string", "pattern": 5}, "pattern must be a string"),
