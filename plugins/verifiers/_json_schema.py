@@ -228,7 +228,7 @@ class _Converter:
         if isinstance(items, list):
             members = ' "," space '.join(self.visit(*child) for child in _children(items, below(path, key), empty=True))
             return f'"[" space {members} space "]"'
-        low, high = _count(schema, "minItems", path) or 0, _count(schema, "maxItems", path)
+        low, high = _counts(schema, "minItems", "maxItems", path)
         if low == 0 and high is None and _kind(items, below(path, key)) == "any":
             return self._use("array")
         members = repeated(self.visit(items, below(path, key)), low, high, separator='"," space')
@@ -237,11 +237,7 @@ class _Converter:
     def _string(self, schema: Schema, path: str) -> str:
         if not isinstance(schema.get("pattern", ""), str):
             fail(path, "pattern must be a string")
-        low, high, form = (
-            _count(schema, "minLength", path) or 0,
-            _count(schema, "maxLength", path),
-            _format(schema, path),
-        )
+        (low, high), form = _counts(schema, "minLength", "maxLength", path), _format(schema, path)
         if schema.get("pattern"):
             return self._pattern(schema["pattern"], path)
         if form:
@@ -263,6 +259,8 @@ class _Converter:
             _bound(schema, "minimum", "exclusiveMinimum", path),
             _bound(schema, "maximum", "exclusiveMaximum", path),
         )
+        if low is not None and high is not None and low > high:
+            fail(path, f"no integer lies between {low} and {high}")
         return self._use("integer") if low is None and high is None else f"({integer_range(low, high)})"
 
 
@@ -333,6 +331,14 @@ def _format(schema: Schema, path: str) -> str:
     if not isinstance(form, str):
         fail(path, "format must be a string")
     return "uuid" if _UUID.fullmatch(form) else _FORMATS.get(form, "")
+
+
+def _counts(schema: Schema, least: str, most: str, path: str) -> tuple[int, int | None]:
+    """At least and at most; None is no limit."""
+    low, high = _count(schema, least, path) or 0, _count(schema, most, path)
+    if high is not None and high < low:
+        fail(path, f"{least} {low} is more than {most} {high}")
+    return low, high
 
 
 def _count(schema: Schema, key: str, path: str) -> int | None:

@@ -115,7 +115,10 @@ class _Reader:
         if any(part and number is None for part, number in zip(parts, numbers, strict=True)):
             raise Unsupported("braces that hold no count")
         counts = [str(int(number[0])) if number else "" for number in numbers]
-        return counts[0] or "0", counts[-1]
+        low, high = counts[0] or "0", counts[-1]
+        if high and int(high) < int(low):
+            raise ValueError(f"at least {low} and at most {high} times")
+        return low, high
 
     def _literal(self) -> str:
         found = ""

@@ -134,7 +134,9 @@ class _Reader:
         if not alternative:
             return False
         low, high = _times(text)
-        optional = 1 if high is None else max(0, high - low)
+        if high is not None and high < low:  # libllama would add rules for ever
+            raise RequestError(f"grammar: {text:.100} repeats at least {low} and at most {high} times; swap the two")
+        optional = 1 if high is None else high - low
         alternative.append(self._repeated(alternative.pop(), low, optional, endless=high is None))
         self._elements += low * self._last + optional * (self._last + _RULE_ELEMENTS)
         self._last = max(1, low * self._last + min(optional, 1))

@@ -52,6 +52,8 @@ def test_what_libllama_can_read_or_refuse_by_itself_is_left_to_it(grammar):
         ('root ::= "' + "a" * 100_000 + '"{1999}', "unrolls to more than"),
         ("root ::= " + '"a"{0,1999} ' * 1000, "unrolls to more than"),
         ("root ::= (" + '"a"{1999 # }\n} ' * 2000 + ")", "unrolls to more than"),
+        ('root ::= "a"{5,3}', "at least 5 and at most 3 times"),  # libllama would add rules for ever
+        ('root ::= ("a"{1999,1} "b")*', "at least 1999 and at most 1 times"),
         (rules(40, "{0} | {0}"), f"more than {MAX_WAYS} ways"),
         (rules(40, "{0}? {0}"), f"more than {MAX_WAYS} ways"),
         ('root ::= "a" ' + '"b"? ' * (MAX_WAYS + 1), f"more than {MAX_WAYS} ways"),
