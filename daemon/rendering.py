@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from pilotfish.hooks.errors import EngineError, RequestError, UnsupportedRequest
 
@@ -39,14 +39,14 @@ class Renderer:
         """The text that the template makes of `variables`. Blocks for some seconds at most; never on an event loop.
 
         Raises RequestError when the template refuses, fails or does not come to an end, UnsupportedRequest when
-        `source` is no template.
+        `source` is no template, EngineError when something else than the template ended the process.
         """
-        request = {"source": source, "variables": variables, "seconds": self._seconds}
+        request = _line({"source": source, "variables": variables, "seconds": self._seconds})
         with self._lock:
             process = self._running()
-            answer = _exchange(process, json.dumps(request).encode() + b"\n")
+            answer = _exchange(process, request)
             if answer is None:
-                raise RequestError(f"the model's chat template was stopped: {self._cause(process)}")
+                self._raise_cause(process)
         if "text" in answer:
             return str(answer["text"])
         if answer.get("broken"):
@@ -64,7 +64,10 @@ class Renderer:
             self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
+        if self._process is not None and self._process.poll() is not None:
+            _end(self._process)
+            self._process = None
+        if self._process is None:
             try:
                 # In a session of its own, Ctrl-C in a terminal does not reach it.
                 self._process = subprocess.Popen(
@@ -78,11 +81,19 @@ class Renderer:
                 raise EngineError(f"the process that renders chat templates cannot be started: {error}") from error
         return self._process
 
-    def _cause(self, process: subprocess.Popen[bytes]) -> str:
-        code = process.wait()
-        if code == -signal.SIGPROF:
-            return f"it took more than {self._seconds:g} s of processor time for these messages"
-        return f"rendering these messages ended its process with exit code {code}"
+    def _raise_cause(self, process: subprocess.Popen[bytes]) -> NoReturn:
+        _end(process)
+        if process.returncode == -signal.SIGPROF:
+            took = f"it took more than {self._seconds:g} s of processor time for these messages"
+            raise RequestError(f"the model's chat template was stopped: {took}")
+        raise EngineError(f"the process that renders chat templates ended with code {process.returncode}; try again")
+
+
+def _line(request: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(request).encode() + b"\n"
+    except RecursionError as error:
+        raise RequestError("the messages are nested too deeply; send flatter ones") from error
 
 
 def _exchange(process: subprocess.Popen[bytes], request: bytes) -> dict[str, Any] | None:
@@ -103,9 +114,11 @@ def _exchange(process: subprocess.Popen[bytes], request: bytes) -> dict[str, Any
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
+    assert process.stdout is not None
     with contextlib.suppress(OSError):
         process.stdin.close()
     process.wait()
+    process.stdout.close()
 
 
 RENDERER = Renderer()  # one for the process: templates are rendered seldom, and one at a time

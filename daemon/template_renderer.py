@@ -45,14 +45,21 @@ def main() -> None:
     """Answer requests until there are no more."""
     with contextlib.suppress(ValueError, OSError):  # macOS knows no such limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, wherever it is
     for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(_answer(line) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _answer(line: bytes) -> bytes:
+    try:
         request = json.loads(line)
-        # Without a handler of Python's the signal ends the process, wherever it is.
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         answer = render(request["source"], request["variables"])
         signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
-        sys.stdout.buffer.flush()
+        return json.dumps(answer).encode()
+    except (MemoryError, RecursionError) as error:  # of the messages themselves, or of the whole prompt once more
+        return json.dumps({"error": f"failed on these messages: {error!r}"}).encode()
 
 
 def render(source: str, variables: Mapping[str, Any]) -> dict[str, Any]:

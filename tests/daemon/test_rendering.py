@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import threading
@@ -9,7 +11,7 @@ import threading
 import pytest
 
 from pilotfish.daemon.rendering import Renderer
-from pilotfish.hooks.errors import RequestError
+from pilotfish.hooks.errors import EngineError, RequestError
 
 VARIABLES = {"messages": [{"role": "user", "content": "hi"}]}
 HELLO = "{{ messages[0].content }}"
@@ -61,6 +63,38 @@ def test_a_process_that_was_killed_is_replaced(renderer):
     killed = renderer._process
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
+    assert renderer.render(HELLO, VARIABLES) == "hi"
+
+
+def test_a_process_that_is_killed_at_work_is_not_the_messages_fault():
+    renderer = Renderer(seconds=60)
+    renderer.start()
+    done = threading.Event()
+
+    def kill():
+        while not done.wait(0.1):
+            renderer._process.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(EngineError, match="ended with code -9; try again"):
+        renderer.render(LOOP, VARIABLES)
+    done.set()
+    killer.join()
+    assert renderer.render(HELLO, VARIABLES) == "hi"
+    renderer.close()
+
+
+def test_messages_nested_beyond_measure_are_the_messages_fault(renderer):
+    nested = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(RequestError, match="nested too deeply"):
+        renderer.render(HELLO, {**VARIABLES, "extra": nested})
+    source = "{{ x | tojson }}"
+    deep = "[" * 900 + "]" * 900  # more than the process reads, or as much as it does
+    with contextlib.suppress(RequestError):
+        renderer.render(source, {**VARIABLES, "x": json.loads(deep)})
     assert renderer.render(HELLO, VARIABLES) == "hi"
 
 
