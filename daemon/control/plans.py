@@ -153,4 +153,4 @@ def plugin_fingerprint(folders: Sequence[Path]) -> str:
     return hashlib.sha256(repr((places, sorted(files.items()))).encode()).hexdigest()[:16]
 
 
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
