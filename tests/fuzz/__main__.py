@@ -41,9 +41,9 @@ def main() -> int:
 def targets(folder: Path, bodies: int, texts: int) -> Iterator[tuple[str, AbstractContextManager[Target], int]]:
     """Every target's name, how to open it, and its share of the inputs."""
     for server in wire.SERVERS:
-        yield server.name, wire.serving(server, folder), bodies // len(wire.SERVERS)
+        yield server.name, wire.serving(server, folder), -(-bodies // len(wire.SERVERS))
     for name, make in files.TARGETS.items():
-        yield name, files.opened(make, folder / name), texts // len(files.TARGETS)
+        yield name, files.opened(make, folder / name), -(-texts // len(files.TARGETS))
 
 
 def say(result: Result, seconds: float) -> None:
