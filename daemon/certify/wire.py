@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -14,8 +15,11 @@ _T = TypeVar("_T")
 
 
 def typed(kind: type[_T], values: Mapping[str, Any]) -> _T:
-    """`kind(**values)` for a dataclass of plain values. Raises TypeError naming a value that is of another type than
-    its field; of tuples and mappings only that they are some."""
+    """`kind(**values)` for a dataclass of plain values, whose types are compared with the fields'.
+
+    Of tuples and mappings only that they are some. Raises TypeError naming a value of another type, OverflowError for a
+    whole number in the place of a real one that is too large for it.
+    """
     for name, hint in get_type_hints(kind).items():
         if name in values and not _is_a(values[name], hint):
             raise TypeError(f"{name} is {values[name]!r:.40}")
@@ -27,7 +31,7 @@ def _is_a(value: object, hint: Any) -> bool:
     possible = tuple(get_origin(option) or option for option in options)
     if isinstance(value, bool):
         return bool in possible
-    return isinstance(value, possible) or (isinstance(value, int) and float in possible)
+    return isinstance(value, possible) or (isinstance(value, int) and float in possible and math.isfinite(value))
 
 
 def lane_to_json(lane: Lane) -> dict[str, Any]:

@@ -210,6 +210,36 @@ def test_a_lane_with_absurd_widths_is_no_lane(options: EngineOptions) -> None:
             lookup_roundtrip(certificate(identity(options), replace(LANE, widths=widths)))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"prompt_ratio": "1.1"}, "prompt_ratio"),
+        ({"prompt_ratio": 10**400}, "too large"),
+        ({"complete": 1}, "complete"),
+        ({"n_ctx": True}, "n_ctx"),
+        ({"costs": [[float("inf"), 64, 0.01]]}, "OverflowError"),
+        ({"findings": 5}, "TypeError"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_value_of_another_type_is_no_certificate_even_under_a_checksum_that_fits(
+    wrong: dict[str, object], named: str, options: EngineOptions
+) -> None:
+    table = {**json.loads(json.dumps(certificate(identity(options)).to_json())), **wrong}
+    with pytest.raises(ValueError, match=named):
+        parse(json.dumps({**table, "checksum": _checksum(table)}).encode())
+
+
+def test_whole_numbers_will_do_for_real_ones(options: EngineOptions) -> None:
+    assert lookup_roundtrip(replace(certificate(identity(options)), seconds=59)).seconds == 59
+
+
+@pytest.mark.parametrize("wrong", [{"flash_attention": "yes"}, {"name": None}, {"max_context": 1.5}])
+def test_a_lane_of_other_types_is_no_lane(wrong: dict[str, object], options: EngineOptions) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        lookup_roundtrip(certificate(identity(options), replace(LANE, **wrong)))
+
+
 def lookup_roundtrip(made: Certificate) -> Certificate:
     table = json.loads(json.dumps(made.to_json()))
     return parse(json.dumps({**table, "checksum": _checksum(table)}).encode())

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.fuzz import campaign, files, wire
-from tests.fuzz.campaign import Result, Target
+from tests.fuzz.campaign import Finding, Result, Target
 
 
 def main() -> int:
@@ -32,7 +32,9 @@ def main() -> int:
             started = time.monotonic()
             with opening as target:
                 seed = arguments.case
-                result = campaign.again(target, seed) if seed else campaign.run(target, count, arguments.seed)
+                result = (
+                    campaign.again(target, seed) if seed else campaign.run(target, count, arguments.seed, say_at_once)
+                )
             say(result, time.monotonic() - started)
             found += len(result.findings)
     return 1 if found else 0
@@ -41,9 +43,13 @@ def main() -> int:
 def targets(folder: Path, bodies: int, texts: int) -> Iterator[tuple[str, AbstractContextManager[Target], int]]:
     """Every target's name, how to open it, and its share of the inputs."""
     for server in wire.SERVERS:
-        yield server.name, wire.serving(server, folder), bodies // len(wire.SERVERS)
+        yield server.name, wire.serving(server, folder), -(-bodies // len(wire.SERVERS))
     for name, make in files.TARGETS.items():
-        yield name, files.opened(make, folder / name), texts // len(files.TARGETS)
+        yield name, files.opened(make, folder / name), -(-texts // len(files.TARGETS))
+
+
+def say_at_once(finding: Finding) -> None:
+    print(f"found: {finding.seed}: {finding.fault.kind}", flush=True)  # noqa: T201  # a report
 
 
 def say(result: Result, seconds: float) -> None:

@@ -90,16 +90,19 @@ class Result:
     seen: Counter[str] = field(default_factory=Counter)
 
 
-def run(target: Target, count: int, seed: str) -> Result:
-    """Give `target` that many inputs and look at what is left of it."""
+def run(target: Target, count: int, seed: str, tell: Callable[[Finding], None] = lambda finding: None) -> Result:
+    """Give `target` that many inputs and look at what is left of it. `tell` hears of each finding at once."""
     result = Result(target.name)
     warm: Usage | None = None
     for index in range(count):
         if index >= count * WARM_UP and warm is None:
             warm = target.usage()
         name = f"{seed}/{target.name}/{index}"
+        known = len(result.findings)
         _one(target, target.make(Random(name)), name, result)
         result.inputs += 1
+        for finding in result.findings[known:]:
+            tell(finding)
         if len(result.findings) >= KINDS:
             break
     _afterwards(target, warm, f"{seed}/{target.name}", result)

@@ -179,12 +179,12 @@ class Wire:
         except (OSError, http.client.HTTPException) as error:
             status, body = 0, b""
             self._alive(case, error)
-        used = self._seconds() - before
+        used, said = self._seconds() - before, self._trouble()
         if used > SECONDS:
             raise Fault("more than 5 s of the processor", f"{used:.1f} s", slow=True)
         if status == 500 or b'"code":500' in body or b'"code": 500' in body:
             raise Fault(f"500: {_brief(body)}", body[:1000].decode("utf-8", "replace"))
-        if said := self._trouble():
+        if said:
             raise Fault(f"logged: {said.strip().splitlines()[-1][:150]}", said[-3000:])
 
     def probe(self) -> None:

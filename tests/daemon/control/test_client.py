@@ -185,6 +185,7 @@ class TestRequests:
                 400,
                 "not a registration",
             ),
+            ("POST", "/v1/runners", b'{"pid": 1e400}', 400, "not a registration"),
             ("POST", "/v1/runners/99/report", b"{}", 400, "not a report"),
             ("GET", "/v1/plan", b"", 400, "model=NAME"),
             ("GET", "/v1/else", b"", 404, "Not Found"),

@@ -139,14 +139,13 @@ class TestPlugins:
             await until(lambda: runner.plans)
             seen = [runner.plans[-1]]
             for change in (
-                lambda path: path.write_text(DRAFTER),
-                lambda path: path.write_text(DRAFTER + "# another\n"),
+                lambda path: save(path, DRAFTER),
+                lambda path: save(path, DRAFTER + "# another\n"),
                 lambda path: path.chmod(0o600),
                 lambda path: path.unlink(),
             ):
                 change(folder / "mine.py")
                 await until(lambda: runner.plans[-1].generation > seen[-1].generation)
-                await settled()
                 seen.append(runner.plans[-1])
             assert len({plan.plugins for plan in seen[:-1]}) == 4
             assert seen[-1].plugins == seen[0].plugins
