@@ -27,7 +27,7 @@ LEAST = 4096  # bytes that must get through in every `stall` seconds: no network
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What connections may cost. `connections` is None for as many as a quarter of the descriptors allows.
+    """What connections may cost. `connections` None stands for a quarter of the descriptors, and 512 at most.
 
     Go's HTTP client, and so Ollama, lets go of an idle connection after 90 s. The keep-alive is longer, so that it is
     always the client who closes: a server that does may close just when a request is on its way.

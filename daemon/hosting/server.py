@@ -20,7 +20,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from pilotfish import __version__
-from pilotfish.daemon.gate import gate
+from pilotfish.daemon.gate import Refused, gate
 from pilotfish.daemon.hosting.served import Occupied, Served, Unknown
 from pilotfish.daemon.hosting.wire import PROTOCOL, ROOT, ack_to_json, parse_opening, parse_steps, parse_wanted
 from pilotfish.daemon.hosting.worker import Worker
@@ -159,7 +159,7 @@ class DraftServer:
 async def _shape_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except web.HTTPForbidden:
+    except Refused:
         return _error(403, "forbidden", "web pages, and names of other machines for this one, are not served")
     except web.HTTPException as error:
         return _error(error.status, "http", error.reason)

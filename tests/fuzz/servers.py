@@ -17,6 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from pilotfish.daemon.config import Config
+from pilotfish.daemon.control.address import claimed
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.server import create_app
 from pilotfish.daemon.front import FrontSettings, running
@@ -25,6 +26,7 @@ from pilotfish.daemon.hosting.listening import Endpoint, listening, until_told
 from pilotfish.daemon.hosting.served import Served
 from pilotfish.daemon.hosting.server import DraftServer
 from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.serving import listeners, serving
 from pilotfish.manifests.store import Store
 from pilotfish.ollama_overlay.server import Server
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
@@ -90,21 +92,18 @@ async def draft(folder: Path) -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def control(folder: Path) -> AsyncIterator[str]:
     """The daemon's control socket."""
-    site_runner = web.AppRunner(create_app(Governor()), handler_cancellation=True, access_log=None)
-    await site_runner.setup()
     path = folder / "control.sock"
-    await web.UnixSite(site_runner, path).start()
-    yield f"unix:{path}"
-    await site_runner.cleanup()
+    with claimed(path) as listener:
+        assert listener is not None  # a folder of its own
+        async with serving(create_app(Governor()), [listener]):
+            yield f"unix:{path}"
 
 
 @contextlib.asynccontextmanager
 async def _listening(app: web.Application, port: int) -> AsyncIterator[str]:
-    site_runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
-    await site_runner.setup()
-    await web.TCPSite(site_runner, "127.0.0.1", port).start()
-    yield f"http://127.0.0.1:{site_runner.addresses[0][1]}"
-    await site_runner.cleanup()
+    found = await listeners("127.0.0.1", port)
+    async with serving(app, found, shutdown_timeout=1.0):
+        yield f"http://127.0.0.1:{found[0].getsockname()[1]}"
 
 
 SERVERS: Mapping[str, Callable[..., AbstractAsyncContextManager[str]]] = {

@@ -36,6 +36,7 @@ async def test_an_unknown_origin_is_refused_on_every_route(front, method):
     for path in ("/api/tags", "/api/nothing"):
         async with front.http.request(method, front.url + path, headers={"Origin": "https://evil.example"}) as response:
             assert (response.status, await response.read()) == (403, b"")
+            assert "Content-Type" not in response.headers
 
 
 async def test_answers_and_streams_to_an_allowed_origin_carry_it(front):
