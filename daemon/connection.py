@@ -165,4 +165,9 @@ async def tell_connection(request: web.Request, handler: Handler) -> web.StreamR
     if not isinstance(connection, Connection):
         return await handler(request)
     with connection.answering(request.content):
-        return await handler(request)
+        try:
+            return await handler(request)
+        except ConnectionError:
+            if request.transport is None or request.transport.is_closing():
+                raise asyncio.CancelledError from None  # the client is gone: aiohttp would log a failed request
+            raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,10 +33,10 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async def start(
         generator: ScriptedGenerator, limits: Limits = ORDINARY, host: str = "127.0.0.1"
     ) -> AsyncIterator[tuple[int, aiohttp.ClientSession]]:
-        monkeypatch.setattr(runner, "_load", lambda launch, settings: (generator, card(generator.engine)))
+        monkeypatch.setattr(runner, "_load", lambda launch, settings, ready: (generator, card(generator.engine)))
         port = free_port()
         words = ["--model", str(tmp_path / "blob"), "--host", host, "--port", str(port), "-c", "512", "-np", "1"]
-        task = asyncio.create_task(runner.serve(parse(words), words, limits))
+        task = asyncio.create_task(runner.serve(parse(words), words, threading.Event(), limits))
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
             await _until_healthy(http, task)
             yield port, http

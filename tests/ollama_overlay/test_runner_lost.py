@@ -16,7 +16,7 @@ from pilotfish.ollama_overlay import engine_thread, runner
 from tests.ollama_overlay.scripted import ScriptedGenerator, card
 
 generator = ScriptedGenerator()
-runner._load = lambda launch, settings: (generator, card(generator.engine))
+runner._load = lambda launch, settings, ready: (generator, card(generator.engine))
 answer = engine_thread.EngineThread._answer
 
 def answer_or_end(thread, generator, job):

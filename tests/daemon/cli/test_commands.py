@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
@@ -95,6 +96,7 @@ def placed(tmp_path, monkeypatch):
     for name in ("STATE", "CACHE"):
         monkeypatch.setenv(f"PILOTFISH_{name}", str(tmp_path / name))
     monkeypatch.setenv("PILOTFISH_SOCKET", str(tmp_path / "s"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # nothing is piped in
     return monkeypatch
 
 
