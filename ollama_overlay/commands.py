@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.paths import state_dir
+from pilotfish.daemon.config.paths import state_dir
 from pilotfish.hooks.errors import UsageError
 from pilotfish.ollama_overlay import tree
 from pilotfish.ollama_overlay.service import permanent_lines

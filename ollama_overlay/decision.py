@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.daemon import config as configuration
-from pilotfish.daemon.config import Config
+from pilotfish.daemon.config import files as configuration
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.runner.launch_arguments import model_path, parse
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import PilotfishError
+from pilotfish.manifests.blob_users import Blob, blob_of
 from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.ollama_overlay.attempts import Attempts
-from pilotfish.ollama_overlay.blob_users import Blob, blob_of
-from pilotfish.ollama_overlay.launch import model_path, parse
 from pilotfish.ollama_overlay.ollama_libraries import unfit
 from pilotfish.ollama_overlay.pinned import PinnedManifests
 from pilotfish.ollama_overlay.stock import stock_server

@@ -12,11 +12,11 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from pilotfish.daemon.paths import state_dir
+from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.runner.launch_arguments import model_path
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.ollama_overlay import decision_log
 from pilotfish.ollama_overlay.decision import Decision, decide
-from pilotfish.ollama_overlay.launch import model_path
 from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA
 
 LIMIT_SECONDS = 5  # a folder on a dead network drive: the alarm ends the process, and the script goes on with stock

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pilotfish.daemon.paths import state_dir
+from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.runner.launch_arguments import model_path
 from pilotfish.ollama_overlay.attempts import Attempts
-from pilotfish.ollama_overlay.launch import model_path
 from pilotfish.ollama_overlay.ollama_libraries import load_backends
 from pilotfish.ollama_overlay.shim_script import LIBRARY_FOLDER
 from pilotfish.ollama_overlay.stock import become_stock, stock_server
@@ -39,7 +39,7 @@ def _load_backends(folder: Path, arguments: Sequence[str]) -> None:
 
 
 def _runner() -> Callable[[Sequence[str]], int]:
-    from pilotfish.ollama_overlay.runner import main as run
+    from pilotfish.daemon.runner.main import main as run
 
     return run
 

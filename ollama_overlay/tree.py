@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.daemon.folder_lock import alone_in
-from pilotfish.daemon.paths import data_dir
+from pilotfish.daemon.config.paths import data_dir
+from pilotfish.daemon.processes.folder_lock import alone_in
 from pilotfish.hooks.errors import PilotfishError, UsageError
 from pilotfish.manifests.fingerprints import library_fingerprint
 from pilotfish.ollama_overlay import record

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotfish.daemon.config import Config, Drafters
-from pilotfish.daemon.plugin_sources import PluginSource
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.config.files import Config, Drafters
+from pilotfish.daemon.registry.plugin_sources import PluginSource
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks import History, HistoryDrafter, hookimpl, specs
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.types import Ack, Lane, Proposal, SessionInfo, SessionReport, TargetPin, TokenizerPin

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "ollama_overlay": {"ollama_overlay", "hooks", "manifests", "daemon"},
 }
 LIBRARIES_OF_HOOKS = {"pluggy"}
-NAMES_PLUGINS = {"daemon/plugin_sources.py"}  # the registry's loader: the only one that may name the built-ins
+NAMES_PLUGINS = {"daemon/registry/plugin_sources.py"}  # the registry's loader: the only one that may name the built-ins
 
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
@@ -87,7 +87,7 @@ def test_imports_follow_the_table(path: Path) -> None:
     [
         ("hooks", "import numpy"),
         ("hooks", "from pilotfish.daemon import config"),
-        ("manifests", "import pilotfish.daemon.config"),
+        ("manifests", "import pilotfish.daemon.config.files"),
         ("plugins", "from pilotfish.manifests import store"),
         ("plugins", "def f():\n    from pilotfish import daemon"),
         ("daemon", "from pilotfish.plugins.drafters.suffix import SuffixDrafter"),
@@ -109,7 +109,7 @@ def test_a_fault_is_seen(folder: str, text: str) -> None:
         ("hooks", "import pluggy, hashlib\nfrom pilotfish.hooks.types import Ack"),
         ("plugins", "import numpy\nfrom pilotfish.hooks import hookimpl"),
         ("daemon", "from pilotfish import __version__\nimport pilotfish.manifests.store"),
-        ("ollama_overlay", "from pilotfish.daemon.registry import Registry"),
+        ("ollama_overlay", "from pilotfish.daemon.registry.registry import Registry"),
     ],
 )
 def test_what_is_allowed_passes(folder: str, text: str) -> None:

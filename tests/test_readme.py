@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pilotfish.daemon.config import load
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.config.files import load
+from pilotfish.daemon.registry.registry import Registry
 from tests.fakes.engine import fake_pin
 
 ROOT = Path(__file__).resolve().parents[1]

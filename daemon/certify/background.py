@@ -13,9 +13,9 @@ import sys
 import threading
 from typing import Any
 
-from pilotfish.daemon import config
-from pilotfish.daemon.certify.wire import options_from_json, options_to_json, pin_from_json, pin_to_json
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.certify.probe_wire import options_from_json, options_to_json, pin_from_json, pin_to_json
+from pilotfish.daemon.config import files
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.types import EngineOptions, TargetPin
 
@@ -46,9 +46,11 @@ def main() -> int:
 
 
 def _certify(job: dict[str, Any]) -> int:
-    from pilotfish.daemon.certify.run import certify  # numpy and more: not for the runner, which imports this module
+    from pilotfish.daemon.certify.certification import (
+        certify,  # numpy and more: not for the runner, which imports this module
+    )
 
-    verifier = Registry.load(config.load_or_last_good()).verifier(job["verifier"])
+    verifier = Registry.load(files.load_or_last_good()).verifier(job["verifier"])
     if verifier is None:
         raise EngineError(f"no verifier is named {job['verifier']!r} any more")
     pin, options = pin_from_json(job["pin"]), options_from_json(job["options"])

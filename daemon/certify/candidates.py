@@ -7,7 +7,7 @@ kernels for K-quants.
 
 from __future__ import annotations
 
-from pilotfish.daemon.lanes import MAX_WIDTH, setting_name
+from pilotfish.daemon.certify.lanes import MAX_WIDTH, setting_name
 from pilotfish.hooks.types import EngineOptions, Lane
 
 ALL_WIDTHS = tuple(range(1, MAX_WIDTH + 1))

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pilotfish.daemon.certify.bench import Bench, OutOfTime
+from pilotfish.daemon.certify.lanes import Measured, Site, agree, ranges
 from pilotfish.daemon.certify.measure import GLANCE_ROWS, glance
-from pilotfish.daemon.lanes import Measured, Site, agree, ranges
+from pilotfish.daemon.certify.probe_driver import Bench, OutOfTime
 from pilotfish.hooks.types import Lane
 
 log = logging.getLogger("pilotfish.certifier")

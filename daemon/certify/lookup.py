@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pilotfish.daemon.certificates import Certificate, CertificateStore, Identity
 from pilotfish.daemon.certify.candidates import ALL_WIDTHS, stock_setting
-from pilotfish.daemon.certify.run import identity_for
-from pilotfish.daemon.lanes import setting_name
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity
+from pilotfish.daemon.certify.certification import identity_for
+from pilotfish.daemon.certify.lanes import setting_name
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin

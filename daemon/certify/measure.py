@@ -6,8 +6,8 @@ import itertools
 import statistics
 from collections.abc import Sequence
 
-from pilotfish.daemon.certify.bench import Bench
-from pilotfish.daemon.lanes import MAX_WIDTH, Rows, Site, classes
+from pilotfish.daemon.certify.lanes import MAX_WIDTH, Rows, Site, classes
+from pilotfish.daemon.certify.probe_driver import Bench
 
 SHORT, LONG = 64, 320  # positions where forwards are timed; the second where the context has room
 COST_WIDTHS = (1, 2, 3, 4, 8, 16, 32)

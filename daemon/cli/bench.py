@@ -141,13 +141,13 @@ def wish_of(
 
 async def measured(wish: Wish) -> Result:
     """Prepare, measure, and show how far it is on stderr."""
-    from pilotfish.daemon.config import Config, load
-    from pilotfish.daemon.lab.bench import Bench
+    from pilotfish.daemon.config.files import Config, load
     from pilotfish.daemon.lab.bench_bed import bring_certificate, render, run_state
     from pilotfish.daemon.lab.bench_document import Result
     from pilotfish.daemon.lab.bench_quiet import Watch
     from pilotfish.daemon.lab.bench_report import baseline
     from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed
+    from pilotfish.daemon.lab.benchmark import Bench
 
     config = load(wish.config) if wish.config else Config()
     for note in wish.notes:

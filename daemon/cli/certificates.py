@@ -7,9 +7,9 @@ import json
 import click
 from rich.table import Table
 
-from pilotfish.daemon.certificates import CertificateStore
+from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.paths import state_dir
+from pilotfish.daemon.config.paths import state_dir
 from pilotfish.hooks.errors import UsageError
 
 

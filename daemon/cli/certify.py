@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pilotfish.daemon.certify.lanes import ranges
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.lanes import ranges
 
 if TYPE_CHECKING:
-    from pilotfish.daemon.certificates import Certificate
+    from pilotfish.daemon.certify.certificate import Certificate
     from pilotfish.hooks.types import EngineOptions, TargetPin
 
 _CACHE_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])
@@ -40,14 +40,14 @@ def command(
 
     A certificate holds for the launch settings it was made with: give those that Ollama will use.
     """
-    from pilotfish.daemon import config
-    from pilotfish.daemon.certify.run import certify
-    from pilotfish.daemon.paths import state_dir
-    from pilotfish.daemon.registry import Registry
+    from pilotfish.daemon.certify.certification import certify
+    from pilotfish.daemon.config import files
+    from pilotfish.daemon.config.paths import state_dir
+    from pilotfish.daemon.registry.registry import Registry
     from pilotfish.hooks.errors import EngineError
     from pilotfish.hooks.types import EngineOptions
 
-    settings = config.load()
+    settings = files.load()
     verifier = Registry.load(settings).verifier("llama")
     if verifier is None:
         raise EngineError("no verifier is named 'llama'; install it with: pip install 'pilotfish[llama]'")
@@ -73,7 +73,7 @@ def _kept(certificate: Certificate, path: Path | None) -> str:
 
 
 def _pin(model: str, root: Path | None, options: EngineOptions) -> TargetPin:
-    from pilotfish.daemon.lab.demo import MODEL, demo_store
+    from pilotfish.daemon.lab.demonstration import MODEL, demo_store
     from pilotfish.hooks.errors import ModelNotFound
     from pilotfish.manifests.pins import pin_file, pin_model
     from pilotfish.manifests.store import Store

@@ -14,11 +14,11 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from pilotfish.daemon import config
 from pilotfish.daemon.cli.console import err, out
+from pilotfish.daemon.config import files
+from pilotfish.daemon.lab.conformance.patience import PATIENCE
 from pilotfish.daemon.lab.conformance.plugin import Setup, examine_drafter, examine_file
 from pilotfish.daemon.lab.conformance.report import FAILED, PASSED, PluginReport, Verdict
-from pilotfish.daemon.lab.conformance.watch import PATIENCE
 
 MARKS = {PASSED: "[green]passed[/]", FAILED: "[red]FAILED[/]"}
 
@@ -37,7 +37,7 @@ def command(plugin: str, name: str | None, as_json: bool, deterministic: bool, p
     PLUGIN may also be the name of a drafter that pilotfish has: pilotfish conformance suffix. Drafters are built with
     their tables of the config in force. The exit status is 1 when anything fails.
     """
-    settings = config.load_or_last_good()
+    settings = files.load_or_last_good()
     with _state_of_its_own(), err.status("loading") as status:
         setup = Setup(settings, deterministic=deterministic, patience=patience, tell=status.update)
         if name is None and not plugin.endswith(".py") and not Path(plugin).exists():

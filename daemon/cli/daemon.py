@@ -26,7 +26,7 @@ def command(path: Path | None, root: Path | None) -> None:
 
 async def _govern(path: Path | None, store: Store) -> None:
     from pilotfish.daemon.control.address import socket_path
-    from pilotfish.daemon.control.client import ask_status
+    from pilotfish.daemon.control.control_client import ask_status
     from pilotfish.daemon.control.governing import governing
 
     stop = asyncio.Event()
@@ -34,7 +34,7 @@ async def _govern(path: Path | None, store: Store) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with governing(path, store) as daemon:
         if daemon is None:
-            from pilotfish.daemon.config import load_or_last_good
+            from pilotfish.daemon.config.files import load_or_last_good
 
             place = socket_path(load_or_last_good(path))
             status = await ask_status(place)

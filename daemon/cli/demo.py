@@ -14,7 +14,7 @@ from rich.table import Table
 
 from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.lab.asking import Client
-from pilotfish.daemon.lab.demo import MODEL, Comparison, compare, demo_store
+from pilotfish.daemon.lab.demonstration import MODEL, Comparison, compare, demo_store
 from pilotfish.daemon.lab.workloads import MODES, Workload, load_workloads
 
 

@@ -14,8 +14,8 @@ from pilotfish.daemon.cli.console import err
 from pilotfish.hooks.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from pilotfish.daemon.hosting.listening import Endpoint
-    from pilotfish.daemon.hosting.served import Served
+    from pilotfish.daemon.drafthost.listening import Endpoint
+    from pilotfish.daemon.drafthost.served import Served
 
 _FILE = click.Path(path_type=Path)
 
@@ -45,15 +45,15 @@ def command(
 
     On the machine that drafts for: [drafters.remote] url = "http://this-machine:11436".
     """
-    from pilotfish.daemon.hosting.listening import parse_endpoint
+    from pilotfish.daemon.drafthost.listening import parse_endpoint
 
     endpoint = parse_endpoint(host, socket, token_file, cert, key)
     asyncio.run(_serve(_served(name, root, path), endpoint, as_json))
 
 
 async def _serve(served: Served, endpoint: Endpoint, as_json: bool) -> None:
-    from pilotfish.daemon.hosting.listening import listening, until_told
-    from pilotfish.daemon.hosting.server import DraftServer
+    from pilotfish.daemon.drafthost.draft_server import DraftServer
+    from pilotfish.daemon.drafthost.listening import listening, until_told
 
     async with until_told() as told, listening(DraftServer(served, endpoint.token), endpoint) as bound:
         said = {"drafter": served.name, "url": bound.url, "sessions": served.limit, "pid": os.getpid()}
@@ -68,10 +68,10 @@ async def _serve(served: Served, endpoint: Endpoint, as_json: bool) -> None:
 
 
 def _served(name: str, root: Path | None, path: Path | None) -> Served:
-    from pilotfish.daemon.config import load, load_or_last_good
-    from pilotfish.daemon.hosting.local_host import LocalHost, admit_alone
-    from pilotfish.daemon.hosting.served import Served
-    from pilotfish.daemon.registry import Registry
+    from pilotfish.daemon.config.files import load, load_or_last_good
+    from pilotfish.daemon.drafters.local_host import LocalHost, admit_alone
+    from pilotfish.daemon.drafthost.served import Served
+    from pilotfish.daemon.registry.registry import Registry
     from pilotfish.manifests.store import Store
 
     registry = Registry.load(load(path) if path else load_or_last_good())

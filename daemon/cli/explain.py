@@ -43,12 +43,12 @@ async def _explained(model: str | None, port: int | None) -> list[dict[str, Any]
 
 async def _ports(model: str | None) -> list[int]:
     """Where the runners of `model`, or all of them, listen. Raises UsageError when there are none."""
-    from pilotfish.daemon import config
+    from pilotfish.daemon.config import files
     from pilotfish.daemon.control.address import socket_path
-    from pilotfish.daemon.control.client import ask_status
+    from pilotfish.daemon.control.control_client import ask_status
     from pilotfish.manifests.names import ModelName
 
-    place = socket_path(config.load_or_last_good())
+    place = socket_path(files.load_or_last_good())
     status = await ask_status(place)
     if status is None:
         raise UsageError(f"no daemon answers at {place}; start one (pilotfish daemon), or name the runner's --port")

@@ -12,9 +12,9 @@ import click
 from rich import filesize
 from rich.table import Table
 
-from pilotfish.daemon import config
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.config import files
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, ConfigError, InvalidModelName, ModelNotFound, UsageError, WorldError
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
@@ -113,7 +113,7 @@ def clear(model: str | None, root: Path | None) -> None:
 
 
 def _drafters() -> list[Remembers]:
-    settings = config.load_or_last_good()
+    settings = files.load_or_last_good()
     registry = Registry.load(settings)
     names = dict.fromkeys((REMEMBERING, *settings.drafters.order))
     drafters: list[object] = [registry.drafter(name) for name in names if name in registry.drafters]

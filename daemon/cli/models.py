@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pilotfish.daemon.certify.verdicts import ModelListing, ModelReport, describe_model, describe_models
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.models import ModelListing, ModelReport, describe_model, describe_models
-from pilotfish.daemon.paths import state_dir
+from pilotfish.daemon.config.paths import state_dir
 from pilotfish.manifests.store import Store
 
 _WIDE = 1000  # columns where no terminal sets a limit

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pilotfish.daemon.admission import size
 from pilotfish.daemon.cli.console import out
-from pilotfish.daemon.memory_bounds import CPU
+from pilotfish.daemon.drafters.admission import size
+from pilotfish.daemon.drafters.memory_bounds import CPU
 
 if TYPE_CHECKING:
-    from pilotfish.daemon.pairing import Memory, Pairing
+    from pilotfish.daemon.drafters.pairing import Memory, Pairing
     from pilotfish.hooks.types import Footprint
 
 
@@ -30,8 +30,8 @@ def command(target: str, drafter: str, as_json: bool, root: Path | None, n_ctx: 
     TARGET is a name in the store or a .gguf file; DRAFTER may also be a tokenizer.json, a tokenizer.model, or a
     folder with either. Ends with exit code 1 when the pair is not worth trying on this machine.
     """
-    from pilotfish.daemon.hosting.local_host import LocalHost
-    from pilotfish.daemon.pairing import pair
+    from pilotfish.daemon.drafters.local_host import LocalHost
+    from pilotfish.daemon.drafters.pairing import pair
     from pilotfish.hooks.types import EngineOptions
     from pilotfish.manifests.store import Store
 

@@ -11,12 +11,12 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pilotfish.daemon import config
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.lab.parity import N_CONTENDERS, Subject, Trial, contenders_for, contenders_of, run_parity
+from pilotfish.daemon.config import files
+from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.lab.parity_runs import N_CONTENDERS, Subject, Trial, contenders_for, contenders_of, run_parity
 from pilotfish.daemon.lab.subjects import FULL, STOCK_LANE, model_path, variant
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
-from pilotfish.daemon.paths import state_dir
 from pilotfish.hooks.types import EngineOptions
 
 
@@ -46,7 +46,7 @@ def command(
     workloads = load_workloads(workload_file)
     kinds: Sequence[str | None] = FULL if full else (None,)
     options = EngineOptions(threads=threads)
-    settings = config.load()
+    settings = files.load()
     own = contenders_of(settings, drafters)
     trials: list[Trial] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

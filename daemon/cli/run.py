@@ -90,7 +90,7 @@ async def _server(root: Path | None, model: str) -> AsyncIterator[str]:
     """The server that runs already, or an embedded one; with `--models`, or for the demo's model, always our own."""
     from pilotfish.daemon.front.app import embedded
     from pilotfish.daemon.front.settings import settings_from_env
-    from pilotfish.daemon.lab.demo import MODEL, demo_store
+    from pilotfish.daemon.lab.demonstration import MODEL, demo_store
     from pilotfish.manifests.store import Store
 
     url = settings_from_env().url

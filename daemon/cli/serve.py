@@ -45,7 +45,7 @@ async def _serve(store: Store, settings: FrontSettings) -> None:
 
 
 def _settings(host: str | None) -> FrontSettings:
-    from pilotfish.daemon.config import load_or_last_good
+    from pilotfish.daemon.config.files import load_or_last_good
 
     settings = settings_from_env()
     host = host or (None if variable("PILOTFISH_HOST") else load_or_last_good().front.host)
@@ -57,7 +57,7 @@ def _settings(host: str | None) -> FrontSettings:
 
 def _store(root: Path | None, demo: bool) -> Store:
     if demo:
-        from pilotfish.daemon.lab.demo import demo_store
+        from pilotfish.daemon.lab.demonstration import demo_store
 
         return demo_store()
     return Store.find(root)

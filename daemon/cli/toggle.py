@@ -27,7 +27,7 @@ def off(model: str | None) -> None:
 
 
 def _toggle(model: str | None, *, enabled: bool) -> None:
-    from pilotfish.daemon.control.editing import set_enabled
+    from pilotfish.daemon.config.editing import set_enabled
 
     edit = set_enabled(enabled, model)
     word = "on" if enabled else "off"
@@ -44,11 +44,11 @@ def _toggle(model: str | None, *, enabled: bool) -> None:
 
 
 def _when() -> str:
-    from pilotfish.daemon import config
+    from pilotfish.daemon.config import files
     from pilotfish.daemon.control.address import socket_path
-    from pilotfish.daemon.control.client import ask_status
+    from pilotfish.daemon.control.control_client import ask_status
 
     with contextlib.suppress(ConfigError):  # a socket's path that cannot be is no daemon's
-        if asyncio.run(ask_status(socket_path(config.load()))):
+        if asyncio.run(ask_status(socket_path(files.load()))):
             return "The daemon applies it to the next request of every loaded model."
     return "No daemon runs: it takes effect for each model when that is loaded next."

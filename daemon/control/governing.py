@@ -14,19 +14,19 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.daemon import config as config_file
-from pilotfish.daemon.config import Config
-from pilotfish.daemon.connection import ORDINARY, Limits
+from pilotfish.daemon.config import files as config_file
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.control.address import claimed, socket_path
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.pinning import Manifests, pin_again
 from pilotfish.daemon.control.plans import plugin_fingerprint, plugin_problems
-from pilotfish.daemon.control.server import create_app
+from pilotfish.daemon.control.socket_server import create_app
 from pilotfish.daemon.control.stamps import Stamp, stamp_of
-from pilotfish.daemon.control.watch import Place, Watch
-from pilotfish.daemon.paths import state_dir
-from pilotfish.daemon.registry import Registry
-from pilotfish.daemon.serving import serving
+from pilotfish.daemon.control.watcher import Place, Watch
+from pilotfish.daemon.http.connection import ORDINARY, Limits
+from pilotfish.daemon.http.serving import serving
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests.names import ModelName

@@ -14,9 +14,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from pilotfish.daemon.config import Config, to_table
+from pilotfish.daemon.config.files import Config, to_table
 from pilotfish.daemon.control.plans import Plan, Registration, Report
-from pilotfish.daemon.totals import Totals
+from pilotfish.daemon.core.totals import Totals
 from pilotfish.hooks.errors import RequestError
 
 log = logging.getLogger("pilotfish.daemon")

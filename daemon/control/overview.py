@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon import config as config_file
-from pilotfish.daemon.config import Config, to_table
+from pilotfish.daemon.config import files as config_file
+from pilotfish.daemon.config.files import Config, to_table
+from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.control.address import socket_path
-from pilotfish.daemon.control.client import ask_status
+from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.plans import plugin_problems
-from pilotfish.daemon.paths import state_dir
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 

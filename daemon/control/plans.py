@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.config import Config, parse, to_table
+from pilotfish.daemon.config.files import Config, parse, to_table
 from pilotfish.daemon.control.stamps import stamp_from
-from pilotfish.daemon.plugin_sources import examine
-from pilotfish.daemon.plugin_trouble import describe, problem_of
-from pilotfish.daemon.totals import Standing, Totals
+from pilotfish.daemon.core.totals import Standing, Totals
+from pilotfish.daemon.registry.plugin_sources import examine
+from pilotfish.daemon.registry.plugin_trouble import describe, problem_of
 from pilotfish.hooks.errors import ConfigError, RequestError
 
 

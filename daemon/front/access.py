@@ -8,7 +8,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 from multidict import CIMultiDict
 
-from pilotfish.daemon.gate import foreign_origin, gate
+from pilotfish.daemon.http.gate import foreign_origin, gate
 
 _METHODS = "GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
 _HEADERS = (

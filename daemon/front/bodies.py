@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from pilotfish.daemon.json_text import parse_object, shown
+from pilotfish.daemon.http.json_text import parse_object, shown
 from pilotfish.hooks.errors import RequestError
 
 T = TypeVar("T")

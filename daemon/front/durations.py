@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from pilotfish.daemon.json_text import is_finite, shown
+from pilotfish.daemon.http.json_text import is_finite, shown
 from pilotfish.hooks.errors import RequestError
 
 FOREVER = math.inf

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, replace
 
 from pilotfish.daemon.front import prompts
-from pilotfish.daemon.front.answers import Final, Piece, answer
+from pilotfish.daemon.front.answer_pieces import Final, Piece, answer
 from pilotfish.daemon.front.catalog import Catalog, ServedModel
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.options import Options, launch_of, merge

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pilotfish.daemon.front.answers import Logprob, Piece
+from pilotfish.daemon.front.answer_pieces import Logprob, Piece
 from pilotfish.daemon.front.bodies import read_json
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.errors import openai_error

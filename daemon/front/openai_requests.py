@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pilotfish.daemon.chat_roles import has_tools
+from pilotfish.daemon.chat.chat_roles import has_tools
 from pilotfish.daemon.front.bodies import Body
 from pilotfish.daemon.front.requests import (
     MAX_TOP_LOGPROBS,
@@ -16,7 +16,7 @@ from pilotfish.daemon.front.requests import (
     Message,
     parse_format,
 )
-from pilotfish.daemon.json_text import shown
+from pilotfish.daemon.http.json_text import shown
 from pilotfish.hooks.errors import RequestError
 
 _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "ultra", "max")

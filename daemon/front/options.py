@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pilotfish.daemon.json_text import SHOWN, is_finite, shown
+from pilotfish.daemon.http.json_text import SHOWN, is_finite, shown
 from pilotfish.hooks.errors import RequestError
 
 log = logging.getLogger("pilotfish.front")

@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections.abc import Sequence
 
-from pilotfish.daemon.chat_roles import SYSTEM_ROLES
+from pilotfish.daemon.chat.chat_roles import SYSTEM_ROLES
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.requests import AnswerSettings, ChatRequest, GenerateRequest, Message

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pilotfish.daemon.chat_roles import SYSTEM_ROLES, has_tools
+from pilotfish.daemon.chat.chat_roles import SYSTEM_ROLES, has_tools
 from pilotfish.daemon.front.bodies import Body
 from pilotfish.daemon.front.durations import parse_keep_alive
-from pilotfish.daemon.json_text import shown
+from pilotfish.daemon.http.json_text import shown
 from pilotfish.hooks.errors import RequestError
 
 _THINK_LEVELS = ("high", "medium", "low", "max")

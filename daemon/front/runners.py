@@ -19,11 +19,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from pilotfish.daemon.front.catalog import ServedModel
-from pilotfish.daemon.front.client import ConnectionLost, RunnerClient, new_session
 from pilotfish.daemon.front.durations import FOREVER
 from pilotfish.daemon.front.errors import RunnerGone
 from pilotfish.daemon.front.options import Launch
-from pilotfish.daemon.front.process import RunnerProcess, free_port
+from pilotfish.daemon.front.runner_client import ConnectionLost, RunnerClient, new_session
+from pilotfish.daemon.front.runner_process import RunnerProcess, free_port
 from pilotfish.daemon.front.settings import FrontSettings
 
 log = logging.getLogger("pilotfish.front")
@@ -241,7 +241,7 @@ class Runners:
         return process
 
     def _command(self, model: ServedModel, launch: Launch, port: int) -> list[str]:
-        command = list(self._settings.runner) or [sys.executable, "-m", "pilotfish.ollama_overlay.runner"]
+        command = list(self._settings.runner) or [sys.executable, "-m", "pilotfish.daemon.runner.main"]
         command += ["--model", str(model.weights), "--port", str(port), "--host", "127.0.0.1"]
         return [*command, *launch.arguments(), "--no-webui", "--offline", *self._settings.runner_args]
 

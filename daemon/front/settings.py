@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pilotfish.daemon.front.durations import FOREVER, lasting, parse_go_duration
-from pilotfish.daemon.json_text import shown
+from pilotfish.daemon.http.json_text import shown
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError, RequestError
 

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pilotfish.daemon.certificates import CertificateStore
+from pilotfish.daemon.certify.certificate import CertificateStore
+from pilotfish.daemon.certify.certification import certify
 from pilotfish.daemon.certify.lookup import find_lane
-from pilotfish.daemon.certify.run import certify
-from pilotfish.daemon.config import Config
-from pilotfish.daemon.front.client import RunnerClient, new_session
-from pilotfish.daemon.front.process import RunnerProcess, free_port
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.paths import cache_dir, state_dir
+from pilotfish.daemon.front.runner_client import RunnerClient, new_session
+from pilotfish.daemon.front.runner_process import RunnerProcess, free_port
 from pilotfish.daemon.lab.bench_starting import until_healthy
 from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed, System, command
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
 from pilotfish.daemon.lab.workloads import Mode, Workload
-from pilotfish.daemon.paths import cache_dir, state_dir
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.manifests.pins import pin_file

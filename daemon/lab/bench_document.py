@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 
 from pilotfish import __version__
-from pilotfish.daemon.lab.bench import Run
 from pilotfish.daemon.lab.bench_report import Figures, figures
 from pilotfish.daemon.lab.bench_systems import PILOTFISH, System
+from pilotfish.daemon.lab.benchmark import Run
 
 FORMAT = 1
 

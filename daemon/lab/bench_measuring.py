@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pilotfish.daemon.front.client import RunnerClient
+from pilotfish.daemon.front.runner_client import RunnerClient
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.daemon.lab.bench_tasks import Task
 

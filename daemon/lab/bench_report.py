@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pilotfish.daemon.lab.bench import Run
 from pilotfish.daemon.lab.bench_systems import CEILING, PILOTFISH, SPECULATIVE, STOCK, System
 from pilotfish.daemon.lab.bench_tasks import PASSES
+from pilotfish.daemon.lab.benchmark import Run
 from pilotfish.daemon.lab.workloads import KINDS
 
 ALL = "all"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from pilotfish.daemon.front.client import RunnerClient
-from pilotfish.daemon.front.process import RunnerProcess
+from pilotfish.daemon.front.runner_client import RunnerClient
+from pilotfish.daemon.front.runner_process import RunnerProcess
 from pilotfish.hooks.errors import EngineError
 
 _POLL = 0.1  # seconds

@@ -21,9 +21,9 @@ from typing import Any
 import aiohttp
 import tomlkit
 
-from pilotfish.daemon.config import Config, Daemon, Drafters, Plugins, to_table
-from pilotfish.daemon.front.client import RunnerClient
-from pilotfish.daemon.front.process import RunnerProcess, free_port
+from pilotfish.daemon.config.files import Config, Daemon, Drafters, Plugins, to_table
+from pilotfish.daemon.front.runner_client import RunnerClient
+from pilotfish.daemon.front.runner_process import RunnerProcess, free_port
 from pilotfish.daemon.lab import bench_replay
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.daemon.lab.bench_measuring import Answers, Endpoint, LlamaServer
@@ -32,7 +32,7 @@ from pilotfish.hooks.errors import EngineError, UsageError
 
 STOCK, PILOTFISH = "llama-server", "pilotfish plain"  # the plain systems: the measures of the others
 SPECULATIVE, CEILING = "pilotfish", "pilotfish oracle"
-RUNNER = (sys.executable, "-m", "pilotfish.ollama_overlay.runner")
+RUNNER = (sys.executable, "-m", "pilotfish.daemon.runner.main")
 RIGHT_FOR = 200  # tokens, after which the fickle drafter is wrong
 
 

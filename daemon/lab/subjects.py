@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pilotfish.daemon.lab.demo import MODEL, demo_weights
-from pilotfish.daemon.paths import cache_dir
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.config.paths import cache_dir
+from pilotfish.daemon.lab.demonstration import MODEL, demo_weights
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, EngineError, ModelNotFound
 from pilotfish.hooks.types import Lane
 from pilotfish.manifests.manifest import MODEL as MODEL_LAYER

@@ -15,7 +15,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.file_window import FileWindow
-from pilotfish.plugins.drafters._gguf_formats import FORMATS
+from pilotfish.plugins._gguf_formats import FORMATS
 
 Scalar = int | float | bool | str
 

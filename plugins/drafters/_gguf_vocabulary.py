@@ -42,8 +42,8 @@ class GGUFVocabulary:
 def _tokenizer(pin: TargetPin) -> Tokenizer:
     """libllama's tokenizer over the file's vocabulary alone: no weights are read."""
     try:
-        from pilotfish.plugins.verifiers._llama_library import last_words, lib, settle_log
-        from pilotfish.plugins.verifiers._llama_tokenizer import LlamaTokenizer
+        from pilotfish.plugins._llama.library import last_words, lib, settle_log
+        from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
     except ImportError as error:
         raise EngineError(
             f"{pin.name}: reading its tokenizer needs libllama ({error}); "

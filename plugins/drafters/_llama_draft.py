@@ -11,11 +11,11 @@ import numpy as np
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
+from pilotfish.plugins._llama.context import LlamaContext, Logits
+from pilotfish.plugins._llama.library import lib, settle_log
+from pilotfish.plugins._llama.model import STOCK, Setting, load_model, make_context, setting_for
+from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 from pilotfish.plugins.drafters._model_session import DraftCache, Guess
-from pilotfish.plugins.verifiers._llama_context import LlamaContext, Logits
-from pilotfish.plugins.verifiers._llama_library import lib, settle_log
-from pilotfish.plugins.verifiers._llama_model import STOCK, Setting, load_model, make_context, setting_for
-from pilotfish.plugins.verifiers._llama_tokenizer import LlamaTokenizer
 
 log = logging.getLogger("pilotfish.drafters")
 

@@ -25,8 +25,8 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.plugins._options import Options
 from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE
-from pilotfish.plugins.drafters._options import Options
 
 if TYPE_CHECKING:
     from pilotfish.plugins.drafters._llama_draft import LoadedDraft
@@ -62,7 +62,7 @@ class LlamaDrafter:
         """The file's size, and its cache and working buffers for the context. Raises ModelNotFound or BrokenModel."""
         pin = host.pin(self.model)
         _need_libllama(pin.name)
-        from pilotfish.plugins.verifiers._llama_footprint import footprint
+        from pilotfish.plugins._llama.footprint import footprint
 
         return footprint(pin, self._options(options))
 
@@ -102,7 +102,7 @@ class LlamaDrafter:
 
 def _need_libllama(model: str) -> None:
     try:
-        importlib.import_module("pilotfish.plugins.verifiers._llama_library")
+        importlib.import_module("pilotfish.plugins._llama.library")
     except ImportError as error:
         raise EngineError(
             f"{model}: libllama cannot be loaded ({error}); install it with: pip install 'pilotfish[llama]'"

@@ -25,13 +25,13 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.plugins._options import Options
+from pilotfish.plugins._vocabularies import load_vocabulary
 from pilotfish.plugins.drafters._engine_thread import EngineThread
 from pilotfish.plugins.drafters._gguf_shape import read_shape
 from pilotfish.plugins.drafters._gguf_vocabulary import GGUFVocabulary
 from pilotfish.plugins.drafters._mlx_sizes import Sizes, sizes_of_folder, sizes_of_gguf
 from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache
-from pilotfish.plugins.drafters._options import Options
-from pilotfish.plugins.drafters._vocabularies import load_vocabulary
 
 KEYS = ("model", "context", "device", "min_confidence")
 

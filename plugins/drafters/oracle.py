@@ -15,7 +15,7 @@ from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EMPTY, Ack, Proposal, TargetPin
-from pilotfish.plugins.drafters._options import Options
+from pilotfish.plugins._options import Options
 
 
 class Recording:

@@ -17,12 +17,12 @@ from pilotfish.hooks.errors import WorldError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
-from pilotfish.plugins.drafters._remote_breaker import Breaker
-from pilotfish.plugins.drafters._remote_chat import ChatLink
-from pilotfish.plugins.drafters._remote_completion import CompletionLink
-from pilotfish.plugins.drafters._remote_config import RemoteConfig
-from pilotfish.plugins.drafters._remote_http import Connections
-from pilotfish.plugins.drafters._remote_native import NativeLink
+from pilotfish.plugins.drafters._remote.breaker import Breaker
+from pilotfish.plugins.drafters._remote.chat import ChatLink
+from pilotfish.plugins.drafters._remote.completion import CompletionLink
+from pilotfish.plugins.drafters._remote.config import RemoteConfig
+from pilotfish.plugins.drafters._remote.http import Connections
+from pilotfish.plugins.drafters._remote.native import NativeLink
 
 log = logging.getLogger("pilotfish.drafters")
 

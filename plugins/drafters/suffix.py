@@ -15,15 +15,15 @@ from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Ack, Proposal, TargetPin
-from pilotfish.plugins.drafters import _memory_admin as admin
-from pilotfish.plugins.drafters._memory import Memory
-from pilotfish.plugins.drafters._memory_admin import MemoryInfo
-from pilotfish.plugins.drafters._memory_config import KEYS, MemoryConfig
-from pilotfish.plugins.drafters._memory_files import Identity
-from pilotfish.plugins.drafters._options import Options
-from pilotfish.plugins.drafters._suffix_calibration import LOCAL, MEMORY, Acceptance, Taught
-from pilotfish.plugins.drafters._suffix_index import LEVELS, MAX_MATCH, SuffixIndex, digests_at_end
-from pilotfish.plugins.drafters._suffix_scoring import Path, trace
+from pilotfish.plugins._options import Options
+from pilotfish.plugins.drafters._memory import admin
+from pilotfish.plugins.drafters._memory.admin import MemoryInfo
+from pilotfish.plugins.drafters._memory.config import KEYS, MemoryConfig
+from pilotfish.plugins.drafters._memory.files import Identity
+from pilotfish.plugins.drafters._memory.memory import Memory
+from pilotfish.plugins.drafters._suffix.calibration import LOCAL, MEMORY, Acceptance, Taught
+from pilotfish.plugins.drafters._suffix.index import LEVELS, MAX_MATCH, SuffixIndex, digests_at_end
+from pilotfish.plugins.drafters._suffix.scoring import Path, trace
 
 
 @dataclass(frozen=True, slots=True)

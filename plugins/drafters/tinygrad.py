@@ -27,10 +27,10 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.plugins._options import Options
 from pilotfish.plugins.drafters._gguf_shape import ModelShape, read_shape
 from pilotfish.plugins.drafters._gguf_vocabulary import GGUFVocabulary
 from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache
-from pilotfish.plugins.drafters._options import Options
 from pilotfish.plugins.drafters._tinygrad_devices import EXCLUSIVE, SHARED, footprint
 
 KEYS = ("model", "device", "context", "block", "min_confidence")

@@ -5,7 +5,7 @@ that it allows. So the language is stock's (build 11434), oddities included: whi
 several, which whitespace may stand where, and what is ignored (`uniqueItems`, bounds of numbers that are not
 integers, formats other than dates, times and UUIDs). Rule names are our own; they do not matter.
 
-`tests/plugins/verifiers/test_json_schema.py` states the rules, and `tests/ollama_overlay/test_stock.py` compares.
+`tests/plugins/verifiers/test_json_schema.py` states the rules, and `tests/daemon/runner/test_beside_stock.py` compares.
 """
 
 from __future__ import annotations

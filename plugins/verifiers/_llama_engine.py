@@ -13,11 +13,10 @@ from typing import Any
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation, RequestError
 from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.hooks.types import EngineOptions, EnginePin, Lane, SamplingParams, TargetPin
-from pilotfish.plugins.verifiers._llama_context import LlamaContext
-from pilotfish.plugins.verifiers._llama_lane_check import LaneCheck, check
-from pilotfish.plugins.verifiers._llama_library import engine_pin, lib
-from pilotfish.plugins.verifiers._llama_memo import Memo
-from pilotfish.plugins.verifiers._llama_model import (
+from pilotfish.plugins._llama.context import LlamaContext
+from pilotfish.plugins._llama.library import engine_pin, lib
+from pilotfish.plugins._llama.memo import Memo
+from pilotfish.plugins._llama.model import (
     BLOCK_ROOM,
     STOCK,
     Setting,
@@ -27,10 +26,11 @@ from pilotfish.plugins.verifiers._llama_model import (
     make_context,
     setting_for,
 )
+from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
+from pilotfish.plugins.verifiers._llama_lane_check import LaneCheck, check
 from pilotfish.plugins.verifiers._llama_sampling import LlamaSampler
 from pilotfish.plugins.verifiers._llama_session import LlamaSession
 from pilotfish.plugins.verifiers._llama_slot import LlamaSlot
-from pilotfish.plugins.verifiers._llama_tokenizer import LlamaTokenizer
 from pilotfish.plugins.verifiers._llama_weights import is_uniform
 
 log = logging.getLogger("pilotfish.llama")

@@ -7,10 +7,10 @@ from typing import Any
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
+from pilotfish.plugins._llama.library import last_words, lib
 from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
 from pilotfish.plugins.verifiers._json_schema_place import largest_repetition
 from pilotfish.plugins.verifiers._llama_grammar_cost import check_cost
-from pilotfish.plugins.verifiers._llama_library import last_words, lib
 
 MAX_BYTES = 512 * 1024
 

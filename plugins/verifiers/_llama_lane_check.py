@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pilotfish.plugins.verifiers._llama_context import IdArray, LlamaContext, Logits
+from pilotfish.plugins._llama.context import IdArray, LlamaContext, Logits
 
 log = logging.getLogger("pilotfish.llama")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pilotfish.hooks.types import TokenLogprob
-from pilotfish.plugins.verifiers._llama_context import Logits
-from pilotfish.plugins.verifiers._llama_tokenizer import LlamaTokenizer
+from pilotfish.plugins._llama.context import Logits
+from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 
 
 def token_logprob(row: Logits, token: int, n: int, tokenizer: LlamaTokenizer) -> TokenLogprob:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pilotfish.hooks.types import EngineOptions, EnginePin, Lane, TargetPin
-from pilotfish.plugins.verifiers._llama_context import LlamaContext
-from pilotfish.plugins.verifiers._llama_library import engine_pin, lib
-from pilotfish.plugins.verifiers._llama_model import cuts_its_tail, load_model, make_context, setting_for
-from pilotfish.plugins.verifiers._llama_tokenizer import LlamaTokenizer
+from pilotfish.plugins._llama.context import LlamaContext
+from pilotfish.plugins._llama.library import engine_pin, lib
+from pilotfish.plugins._llama.model import cuts_its_tail, load_model, make_context, setting_for
+from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 
 DIGEST_BYTES = 16
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
-from pilotfish.plugins.verifiers._llama_context import LlamaContext, Logits
+from pilotfish.plugins._llama.context import LlamaContext, Logits
+from pilotfish.plugins._llama.library import lib
 from pilotfish.plugins.verifiers._llama_grammar import compile_grammar, grammar_of
-from pilotfish.plugins.verifiers._llama_library import lib
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 

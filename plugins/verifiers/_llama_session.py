@@ -19,10 +19,10 @@ from typing import TypeVar
 from pilotfish.hooks.errors import EngineError, ProtocolViolation
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, Lane, TokenLogprob
+from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 from pilotfish.plugins.verifiers._llama_logprobs import token_logprob
 from pilotfish.plugins.verifiers._llama_sampling import LlamaSampler
 from pilotfish.plugins.verifiers._llama_slot import LlamaSlot
-from pilotfish.plugins.verifiers._llama_tokenizer import LlamaTokenizer
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import shared_prefix
-from pilotfish.plugins.verifiers._llama_context import LlamaContext
+from pilotfish.plugins._llama.context import LlamaContext
 
 
 class LlamaSlot:

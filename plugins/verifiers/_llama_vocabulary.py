@@ -10,8 +10,8 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.protocols import Vocabulary
 from pilotfish.hooks.types import TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
-from pilotfish.plugins.verifiers._llama_library import last_words, lib
-from pilotfish.plugins.verifiers._llama_tokenizer import LlamaTokenizer
+from pilotfish.plugins._llama.library import last_words, lib
+from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 
 
 @contextmanager

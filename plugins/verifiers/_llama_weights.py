@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pilotfish.plugins.verifiers._llama_gguf import open_gguf
-from pilotfish.plugins.verifiers._llama_library import lib
+from pilotfish.plugins._llama.gguf import open_gguf
+from pilotfish.plugins._llama.library import lib
 
 _F32 = lib.GGML_TYPE_F32
 _UNIFORM = frozenset({lib.GGML_TYPE_Q4_0, lib.GGML_TYPE_Q4_1, lib.GGML_TYPE_Q8_0})

@@ -56,7 +56,7 @@ class LlamaVerifier:
 
     def fingerprint(self, state_dir: Path | None) -> str:
         """The fingerprint of the libraries that `load` would use; loads nothing. Raises EngineError."""
-        from pilotfish.plugins.verifiers._llama_build import expected_folder, fingerprint_of
+        from pilotfish.plugins._llama.build import expected_folder, fingerprint_of
 
         return fingerprint_of(expected_folder(), state_dir)
 
@@ -66,7 +66,7 @@ class LlamaVerifier:
         Raises BrokenModel, ModelNotFound or EngineError.
         """
         if isinstance(source, Path):
-            from pilotfish.plugins.drafters._vocabularies import load_vocabulary
+            from pilotfish.plugins._vocabularies import load_vocabulary
 
             return nullcontext(load_vocabulary(source))
         self._open_library(source.name)
@@ -77,7 +77,7 @@ class LlamaVerifier:
     def footprint(self, pin: TargetPin, options: EngineOptions) -> Footprint:
         """What `load` will take, from the file's header. Raises BrokenModel, or EngineError without libllama."""
         self._open_library(pin.name)
-        from pilotfish.plugins.verifiers._llama_footprint import footprint
+        from pilotfish.plugins._llama.footprint import footprint
 
         return footprint(pin, options)
 
@@ -87,7 +87,7 @@ class LlamaVerifier:
         None for a device that libllama does not compute on. Raises EngineError without libllama.
         """
         self._open_library(device)
-        from pilotfish.plugins.verifiers._llama_devices import device_memory
+        from pilotfish.plugins._llama.devices import device_memory
 
         return device_memory(device)
 
@@ -108,12 +108,12 @@ class LlamaVerifier:
 
     def _open_library(self, name: str) -> None:
         try:
-            from pilotfish.plugins.verifiers import _llama_library
+            from pilotfish.plugins._llama import library
         except ImportError as error:
             raise EngineError(
                 f"{name}: libllama cannot be loaded ({error}); install it with: pip install 'pilotfish[llama]'"
             ) from error
-        _llama_library.send_log_to(self.log)
+        library.send_log_to(self.log)
 
 
 @hookimpl

@@ -16,7 +16,7 @@ import httpx
 import ollama
 
 from tests.fakes.state import with_known_lanes
-from tests.ollama_overlay.processes import free_port
+from tests.server_processes import free_port
 
 START_SECONDS = 60
 CONTEXT = 2048

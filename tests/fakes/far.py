@@ -16,14 +16,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.config import Config
-from pilotfish.daemon.connection import Limits
-from pilotfish.daemon.hosting.listening import LIMITS as DRAFT_LIMITS
-from pilotfish.daemon.hosting.listening import Endpoint, listening
-from pilotfish.daemon.hosting.local_host import LocalHost
-from pilotfish.daemon.hosting.served import Served
-from pilotfish.daemon.hosting.server import DraftServer
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.drafters.local_host import LocalHost
+from pilotfish.daemon.drafthost.draft_server import DraftServer
+from pilotfish.daemon.drafthost.listening import LIMITS as DRAFT_LIMITS
+from pilotfish.daemon.drafthost.listening import Endpoint, listening
+from pilotfish.daemon.drafthost.served import Served
+from pilotfish.daemon.http.connection import Limits
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.manifests.store import Store
 from tests.fakes.plugin_files import write

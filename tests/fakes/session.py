@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pilotfish.daemon.controller import Controller, Eager
-from pilotfish.daemon.coordinator import Emit, run_session
-from pilotfish.daemon.costs import CostModel, Round
-from pilotfish.daemon.generation import Emission, GenerationRequest, Outcome
-from pilotfish.daemon.proposals import Refusals
-from pilotfish.daemon.seats import Seat
-from pilotfish.daemon.threaded_seats import ThreadedSeat
-from pilotfish.daemon.worker import Worker
+from pilotfish.daemon.core.controller import Controller, Eager
+from pilotfish.daemon.core.coordinator import Emit, run_session
+from pilotfish.daemon.core.costs import CostModel, Round
+from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome
+from pilotfish.daemon.drafters.inline_guard import Seat
+from pilotfish.daemon.drafters.proposals import Refusals
+from pilotfish.daemon.drafters.threaded_guard import ThreadedSeat
+from pilotfish.daemon.drafters.worker import Worker
 from pilotfish.hooks.protocols import Bridge, Drafter
 from pilotfish.hooks.types import Proposal
 from tests.fakes.clock import FakeClock

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 from gguf import GGUFValueType
 
-from pilotfish.daemon import config
-from pilotfish.daemon.certificates import Certificate, CertificateStore, Identity, _checksum
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, _checksum
+from pilotfish.daemon.config import files
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.types import Lane
 from pilotfish.manifests import manifest as media
@@ -29,11 +29,11 @@ from pilotfish.manifests.gguf_header import ArrayRef
 from pilotfish.manifests.pins import pin_file, pin_model
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters._gguf_shape import read_shape
-from pilotfish.plugins.drafters._memory_config import MemoryConfig
-from pilotfish.plugins.drafters._memory_files import Identity as MemoryIdentity
-from pilotfish.plugins.drafters._memory_files import MemoryFiles
-from pilotfish.plugins.drafters._memory_records import Passage, pack
-from pilotfish.plugins.drafters._remote_pieces import read_pieces
+from pilotfish.plugins.drafters._memory.config import MemoryConfig
+from pilotfish.plugins.drafters._memory.files import Identity as MemoryIdentity
+from pilotfish.plugins.drafters._memory.files import MemoryFiles
+from pilotfish.plugins.drafters._memory.records import Passage, pack
+from pilotfish.plugins.drafters._remote.pieces import read_pieces
 from tests.fuzz.campaign import SECONDS, Case, Fault, Usage
 from tests.fuzz.mutations import Mutator
 from tests.manifests.builders import safetensors_bytes, text, write_model
@@ -269,8 +269,8 @@ class Configs(Files):
         path = self.folder / "pilotfish.toml"
         path.write_bytes(data)
         with contextlib.suppress(PilotfishError):
-            read = config.load_written(path)
-            config.parse(json.loads(json.dumps(config.to_table(read), default=str)), path)
+            read = files.load_written(path)
+            files.parse(json.loads(json.dumps(files.to_table(read), default=str)), path)
 
 
 _TOML = b"""

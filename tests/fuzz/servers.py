@@ -16,24 +16,24 @@ from typing import Any
 
 from aiohttp import web
 
-from pilotfish.daemon.config import Config
+from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.control.address import claimed
 from pilotfish.daemon.control.governor import Governor
-from pilotfish.daemon.control.server import create_app
+from pilotfish.daemon.control.socket_server import create_app
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.drafthost.draft_server import DraftServer
+from pilotfish.daemon.drafthost.listening import Endpoint, listening, until_told
+from pilotfish.daemon.drafthost.served import Served
 from pilotfish.daemon.front import FrontSettings, running
-from pilotfish.daemon.generator import Generator
-from pilotfish.daemon.hosting.listening import Endpoint, listening, until_told
-from pilotfish.daemon.hosting.served import Served
-from pilotfish.daemon.hosting.server import DraftServer
-from pilotfish.daemon.registry import Registry
-from pilotfish.daemon.serving import listeners, serving
+from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.runner.server import Server
 from pilotfish.manifests.store import Store
-from pilotfish.ollama_overlay.server import Server
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
 from tests.daemon.front.conftest import write_gguf
+from tests.daemon.runner.scripted import card
 from tests.fakes.engine import EOS, FakeEngine, FakeTokenizer, fake_pin
 from tests.fakes.far import local_host
-from tests.ollama_overlay.scripted import card
 
 FIRST_BYTE = 2  # id of the byte 0; 0 and 1 are BOS and EOS
 N_VOCAB = FIRST_BYTE + 256

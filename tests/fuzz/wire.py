@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from pilotfish.daemon.tether import tethered_environment
+from pilotfish.daemon.processes.parent_death import tethered_environment
 from tests.fuzz.campaign import SECONDS, Case, Fault, Usage
 from tests.fuzz.mutations import Mutator, encode
 

@@ -13,7 +13,8 @@ from gguf import GGUFValueType
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.file_window import WINDOW_BYTES, FileWindow
 from pilotfish.manifests import gguf_header
-from pilotfish.plugins.drafters import _gguf_shape, _remote_pieces
+from pilotfish.plugins.drafters import _gguf_shape
+from pilotfish.plugins.drafters._remote import pieces
 from tests.manifests.builders import tiny_gguf
 
 
@@ -51,7 +52,7 @@ def test_what_lies_beyond_the_end_is_an_error(tmp_path: Path, at: int, length: i
         FileWindow(file).read(at, length)
 
 
-@pytest.mark.parametrize("read", [gguf_header.read_header, _gguf_shape.read_shape, _remote_pieces.read_pieces])
+@pytest.mark.parametrize("read", [gguf_header.read_header, _gguf_shape.read_shape, pieces.read_pieces])
 def test_a_file_cut_short_while_its_header_is_read_is_an_error_and_not_the_end_of_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Any
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pilotfish.ollama_overlay import start
 from pilotfish.ollama_overlay.stock import become_stock, stock_environment
-from tests.ollama_overlay.processes import free_port
+from tests.server_processes import free_port
 
 # A stock server that reports what it is given, takes its port and ends.
 STOCK = f"""#!{sys.executable}
@@ -123,7 +123,7 @@ def test_a_runner_that_cannot_be_imported_becomes_stock(monkeypatch):
     became = []
     monkeypatch.setenv("PILOTFISH_STOCK", "/stock")
     monkeypatch.setattr(start, "become_stock", lambda reason, words: became.append((reason, list(words))) or sys.exit())
-    monkeypatch.setitem(sys.modules, "pilotfish.ollama_overlay.runner", None)
+    monkeypatch.setitem(sys.modules, "pilotfish.daemon.runner.main", None)
     with pytest.raises(SystemExit):
         start.main(["--model", "m"])
 
@@ -147,7 +147,7 @@ def test_nor_does_one_whose_import_does_something_else(monkeypatch, tmp_path, ra
 
 def test_without_a_stock_server_a_failed_import_is_raised(monkeypatch):
     monkeypatch.delenv("PILOTFISH_STOCK", raising=False)
-    monkeypatch.setitem(sys.modules, "pilotfish.ollama_overlay.runner", None)
+    monkeypatch.setitem(sys.modules, "pilotfish.daemon.runner.main", None)
     with pytest.raises(ImportError):
         start.main(["--model", "m"])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon import config as configuration
+from pilotfish.daemon.config import files as configuration
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.fingerprints import file_digest
 from pilotfish.manifests.store import Store

@@ -4,10 +4,10 @@ A check is a function that is handed a bench with a drafter on it. It returns wh
 demands, and raises Nonconformance, which says what was seen and what to do, when it does not.
 """
 
-from pilotfish.daemon.lab.conformance.bench import Bench, Nonconformance, made_up_target
 from pilotfish.daemon.lab.conformance.drafter_checks import CHECKS, Check
+from pilotfish.daemon.lab.conformance.harness import Bench, Nonconformance, made_up_target
+from pilotfish.daemon.lab.conformance.patience import Watch
 from pilotfish.daemon.lab.conformance.report import PluginReport, Result, Verdict
-from pilotfish.daemon.lab.conformance.watch import Watch
 
 __all__ = [
     "CHECKS",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pilotfish.daemon.lab.conformance.bench import Nonconformance
+from pilotfish.daemon.lab.conformance.harness import Nonconformance
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.protocols import Bridge, Vocabulary
 from pilotfish.hooks.types import EMPTY, Proposal, TokenizerPin

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from pilotfish.daemon.lab.conformance.bench import Nonconformance, supervised
 from pilotfish.daemon.lab.conformance.bridge_checks import BRIDGE_CHECKS, BridgeBench, Pair, made_up_pairs
+from pilotfish.daemon.lab.conformance.harness import Nonconformance, supervised
+from pilotfish.daemon.lab.conformance.patience import Hangs, Watch
 from pilotfish.daemon.lab.conformance.report import FAILED, Result, Verdict
 from pilotfish.daemon.lab.conformance.running import run_check
-from pilotfish.daemon.lab.conformance.watch import Hangs, Watch
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import Bridge
 
 OPENS = "opens or declines"

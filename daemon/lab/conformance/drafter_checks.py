@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-from pilotfish.daemon.lab.conformance.bench import Bench, Nonconformance
+from pilotfish.daemon.lab.conformance.harness import Bench, Nonconformance
 from pilotfish.hooks.proposals import is_probability
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import Proposal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pilotfish.daemon.lab.conformance.bench import Bench, Nonconformance, supervised
 from pilotfish.daemon.lab.conformance.drafter_checks import Check
+from pilotfish.daemon.lab.conformance.harness import Bench, Nonconformance, supervised
 from pilotfish.hooks.protocols import Host, LoadableDrafter, Vocabulary
 from pilotfish.hooks.types import EngineOptions, Footprint
 

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pilotfish.daemon import plugin_sources
-from pilotfish.daemon.config import Config
-from pilotfish.daemon.hosting.local_host import LocalHost
-from pilotfish.daemon.lab.conformance.bench import Bench, Nonconformance, made_up_target, supervised
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.daemon.lab.conformance.bridges import examine_bridges
 from pilotfish.daemon.lab.conformance.drafter_checks import CHECKS, Check
+from pilotfish.daemon.lab.conformance.harness import Bench, Nonconformance, made_up_target, supervised
 from pilotfish.daemon.lab.conformance.loading_checks import Loading
+from pilotfish.daemon.lab.conformance.patience import PATIENCE, Hangs, Watch
 from pilotfish.daemon.lab.conformance.report import FAILED, NOT_RUN, PluginReport, Result, Verdict
 from pilotfish.daemon.lab.conformance.running import run_check
-from pilotfish.daemon.lab.conformance.watch import PATIENCE, Hangs, Watch
-from pilotfish.daemon.plugin_sources import PluginSource
-from pilotfish.daemon.registry import PluginInfo, Registry
+from pilotfish.daemon.registry import plugin_sources
+from pilotfish.daemon.registry.plugin_sources import PluginSource
+from pilotfish.daemon.registry.registry import PluginInfo, Registry
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.protocols import Drafter, Host, LoadableDrafter
 from pilotfish.hooks.types import EngineOptions, TargetPin

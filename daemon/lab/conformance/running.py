@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pilotfish.daemon.lab.conformance.bench import Nonconformance
+from pilotfish.daemon.lab.conformance.harness import Nonconformance
+from pilotfish.daemon.lab.conformance.patience import Hangs, Watch
 from pilotfish.daemon.lab.conformance.report import FAILED, NOT_RUN, Result
-from pilotfish.daemon.lab.conformance.watch import Hangs, Watch
-from pilotfish.daemon.plugin_trouble import describe
+from pilotfish.daemon.registry.plugin_trouble import describe
 
 
 def run_check(name: str, demand: str, job: Callable[[], None], watch: Watch) -> Result:

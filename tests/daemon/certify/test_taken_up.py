@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.certificates import Certificate, CertificateStore, identity_of
-from pilotfish.daemon.config import Config
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, identity_of
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.daemon.runner.loading import load
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, Lane
 from pilotfish.manifests.pins import pin_file
-from pilotfish.ollama_overlay.launch import Launch
-from pilotfish.ollama_overlay.loading import load
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
 pytestmark = pytest.mark.model

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pilotfish.daemon import config as config_file
 from pilotfish.daemon.cli import cli
+from pilotfish.daemon.config import files as config_file
 from tests.fakes.plugin_files import GOOD, write
 
 

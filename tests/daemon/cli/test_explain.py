@@ -12,22 +12,22 @@ import pytest
 from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
-from pilotfish.daemon.config import Config, Drafters
+from pilotfish.daemon.config.files import Config, Drafters
 from pilotfish.daemon.control.governing import governing
-from pilotfish.daemon.controller import Controller, Eager
-from pilotfish.daemon.costs import RECENT, CostModel, Round
-from pilotfish.daemon.generation import GenerationRequest
-from pilotfish.daemon.generator import Generator
-from pilotfish.daemon.plugin_sources import PluginSource
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.core.controller import Controller, Eager
+from pilotfish.daemon.core.costs import RECENT, CostModel, Round
+from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.registry.plugin_sources import PluginSource
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import UsageError, WorldError
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Proposal
 from tests.daemon.control.conftest import FakeRunner, config, home, socket, until
+from tests.daemon.runner.scripted import ScriptedGenerator, serving
 from tests.fakes.drafters import ScriptedDrafter
 from tests.fakes.engine import FakeEngine, fake_pin
 from tests.fakes.session import SameIds
-from tests.ollama_overlay.scripted import ScriptedGenerator, serving
 
 __all__ = ["config", "home", "socket"]
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.cli.serve import _serve
-from pilotfish.daemon.control.client import ask_status
+from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.front.settings import FrontSettings
 from pilotfish.hooks.errors import UsageError

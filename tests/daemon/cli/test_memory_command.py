@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pilotfish.daemon import config as config_file
 from pilotfish.daemon.cli import cli
-from pilotfish.daemon.config import Config
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.config import files as config_file
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import ConfigError, UsageError, WorldError
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import TargetPin, TokenizerPin, WeightPin

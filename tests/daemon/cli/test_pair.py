@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 from sentencepiece import SentencePieceTrainer
 
-from pilotfish.daemon import drafter_room
 from pilotfish.daemon.cli import cli
-from pilotfish.daemon.memory_bounds import Bound
+from pilotfish.daemon.drafters import memory_budget
+from pilotfish.daemon.drafters.memory_bounds import Bound
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound
 from pilotfish.hooks.sample_text import SAMPLE
 
@@ -73,7 +73,7 @@ def test_a_model_with_itself(smollm2_path: Path) -> None:
 def test_a_drafter_that_does_not_fit_is_refused_with_the_sum(
     smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafter_room, "bounds_for", lambda *_: [Bound("the box", 100 << 20, 512 << 20, lends=True)])
+    monkeypatch.setattr(memory_budget, "bounds_for", lambda *_: [Bound("the box", 100 << 20, 512 << 20, lends=True)])
     found = pair_json(smollm2_path, smollm2_path, code=1)
     assert found["memory"]["fits"] is False
     assert "does not fit: weights 94 MiB" in found["reason"]

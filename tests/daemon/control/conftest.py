@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from pilotfish.daemon import config as config_file
-from pilotfish.daemon.control import client, watch
-from pilotfish.daemon.control.client import Governed
+from pilotfish.daemon.config import files as config_file
+from pilotfish.daemon.control import control_client, watcher
+from pilotfish.daemon.control.control_client import Governed
 from pilotfish.daemon.control.plans import Plan, Registration, Report
-from pilotfish.daemon.totals import Totals
+from pilotfish.daemon.core.totals import Totals
 from tests.manifests.builders import tiny_gguf
 
 
@@ -32,8 +32,8 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PILOTFISH_SOCKET", str(home / "run" / "p.sock"))
     monkeypatch.setenv("OLLAMA_MODELS", str(home / "models"))
     monkeypatch.setattr(config_file, "SYSTEM_FILE", home / "etc" / "pilotfish.toml")
-    monkeypatch.setattr(watch, "QUIET", 0.02)
-    monkeypatch.setattr(client, "LAST_RETRY", 0.1)
+    monkeypatch.setattr(watcher, "QUIET", 0.02)
+    monkeypatch.setattr(control_client, "LAST_RETRY", 0.1)
     yield home
     shutil.rmtree(home)
 
@@ -68,7 +68,7 @@ async def until(true: Callable[[], object], seconds: float = 60.0) -> None:
 async def status_once(socket: Path, true: Callable[[dict[str, Any]], object], seconds: float = 60.0) -> dict[str, Any]:
     """What the daemon at `socket` says, once it says so."""
     end = time.monotonic() + seconds
-    while (status := await client.ask_status(socket)) is None or not true(status):
+    while (status := await control_client.ask_status(socket)) is None or not true(status):
         assert time.monotonic() < end, f"it never came to be: {status}"
         await asyncio.sleep(0.01)
     return status

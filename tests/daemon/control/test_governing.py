@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.connection import Limits
-from pilotfish.daemon.control.client import ask_status
+from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.governing import governing
+from pilotfish.daemon.http.connection import Limits
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 from tests.daemon.control.conftest import running, save, settled, until

@@ -16,8 +16,8 @@ import gguf
 import numpy as np
 import pytest
 
-from pilotfish.daemon.connection import ORDINARY, Limits
 from pilotfish.daemon.front import FrontSettings, running
+from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.manifests.store import Store
 
 FAKE = Path(__file__).with_name("fake_runner.py")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotfish.daemon.connection import Limits
+from pilotfish.daemon.http.connection import Limits
 from tests.fakes.peers import crowding, not_reading
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "flood"}], "stream": True}

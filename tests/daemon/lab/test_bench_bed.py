@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pilotfish.daemon.certificates import CertificateStore
+from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.lookup import Found
-from pilotfish.daemon.config import Config
+from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.lab import bench_bed
 from pilotfish.hooks.errors import EngineError
 

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from pilotfish.daemon.front.client import RunnerClient, new_session
+from pilotfish.daemon.front.runner_client import RunnerClient, new_session
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.daemon.lab.bench_measuring import Chunk, Endpoint, LlamaServer, measure
 from pilotfish.daemon.lab.bench_tasks import Task

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pilotfish.daemon.lab.bench import Run
 from pilotfish.daemon.lab.bench_document import Result
 from pilotfish.daemon.lab.bench_measuring import Answer
 from pilotfish.daemon.lab.bench_report import Spread, baseline, figures, groups, share_of_ceiling
 from pilotfish.daemon.lab.bench_systems import CEILING, PILOTFISH, SPECULATIVE, STOCK, System
+from pilotfish.daemon.lab.benchmark import Run
 
 SYSTEMS = (System(STOCK, ""), System(PILOTFISH, ""), System(SPECULATIVE, "", PILOTFISH), System(CEILING, "", PILOTFISH))
 

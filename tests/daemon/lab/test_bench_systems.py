@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon import config as config_file
-from pilotfish.daemon.config import Config, Drafters, ModelSettings, Speculation
+from pilotfish.daemon.config import files as config_file
+from pilotfish.daemon.config.files import Config, Drafters, ModelSettings, Speculation
 from pilotfish.daemon.lab import bench_systems, llama_server
 from pilotfish.daemon.lab.bench_systems import Bed, command, endpoint, pilotfish_systems, record, stock_systems
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, UsageError
 from tests.daemon.lab.fake_llama_server import as_program
 from tests.fakes import fake_pin

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon import config as config_file
-from pilotfish.daemon.config import Config, Speculation
+from pilotfish.daemon.config import files as config_file
+from pilotfish.daemon.config.files import Config, Speculation
 from pilotfish.daemon.lab.conformance import CHECKS, Bench, Nonconformance, PluginReport, Result, drafter_checks
 from pilotfish.daemon.lab.conformance.plugin import Setup, examine_drafter, examine_file
 from pilotfish.hooks.errors import UsageError

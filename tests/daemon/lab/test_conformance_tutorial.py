@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from pilotfish.daemon.cli import COMMANDS, cli
-from pilotfish.daemon.config import load, parse
+from pilotfish.daemon.config.files import load, parse
 from pilotfish.daemon.lab.conformance import CHECKS
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.plugins.drafters import llama, mlx, tinygrad
 from tests.fakes import fake_pin
 

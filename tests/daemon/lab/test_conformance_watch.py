@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pilotfish.daemon.lab.conformance.watch import Hangs, Watch
+from pilotfish.daemon.lab.conformance.patience import Hangs, Watch
 from tests.fakes.clock import FakeClock
 
 

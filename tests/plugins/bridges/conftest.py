@@ -13,7 +13,7 @@ from pilotfish.hooks.protocols import Vocabulary
 from pilotfish.hooks.types import TargetPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
 from pilotfish.manifests.pins import pin_file
-from pilotfish.plugins.drafters._vocabularies import load_vocabulary
+from pilotfish.plugins._vocabularies import load_vocabulary
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
 ROOT = Path(__file__).resolve().parents[3]

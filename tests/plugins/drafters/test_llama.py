@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pilotfish.daemon.generation import GenerationRequest
+from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.hooks.protocols import Drafter, LoadableDrafter
 from pilotfish.hooks.types import EngineOptions, Proposal, SamplingParams, TargetPin
@@ -284,7 +284,7 @@ def test_a_wrong_table_is_refused_with_the_keys_path(table: dict[str, Any], mess
 def test_without_libllama_the_message_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, host: FileHost, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pilotfish.plugins.verifiers._llama_library", None)
+    monkeypatch.setitem(sys.modules, "pilotfish.plugins._llama.library", None)
     monkeypatch.setattr(host, "pin", lambda model: fake_pin())
     drafter = LlamaDrafter({"model": "small:1b"})
     for call in (drafter.footprint, drafter.load):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import pytest
 
-from pilotfish.daemon.generation import GenerationRequest
+from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.hooks.errors import BrokenModel, ConfigError, EngineError
 from pilotfish.hooks.protocols import Drafter, LoadableDrafter
 from pilotfish.hooks.types import EngineOptions, Proposal, SamplingParams, TargetPin

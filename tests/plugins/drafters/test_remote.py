@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.config import Config
-from pilotfish.daemon.generation import GenerationRequest
-from pilotfish.daemon.hosting.listening import Endpoint
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.drafthost.listening import Endpoint
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import ConfigError, WorldError
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import Bridge, LoadableDrafter, Vocabulary

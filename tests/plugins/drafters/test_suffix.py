@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import EMPTY
-from pilotfish.plugins.drafters._suffix_index import MAX_MATCH, SuffixIndex
+from pilotfish.plugins.drafters._suffix.index import MAX_MATCH, SuffixIndex
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
 from tests.conformance import DrafterConformance
 from tests.fakes import fake_pin

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import gguf
 
-from pilotfish.plugins.verifiers._llama_library import lib, send_log_to
+from pilotfish.plugins._llama.library import lib, send_log_to
 from tests.plugins.verifiers.tiny_gguf import add_byte_vocabulary
 
 END = -1  # among the bytes that may come next: the text may end here

@@ -121,8 +121,8 @@ def test_what_repeats_most_is_named_with_its_place(schema: object, place: str) -
 @pytest.mark.parametrize("count", [1999, 2000, 2001, 10_000])
 @pytest.mark.parametrize("key", ["minLength", "maxLength", "minItems", "maxItems"])
 def test_a_long_repetition_is_obeyed_or_refused_with_its_place(bytes_vocabulary: object, key: str, count: int) -> None:
+    from pilotfish.plugins._llama.library import lib
     from pilotfish.plugins.verifiers._llama_grammar import compile_grammar
-    from pilotfish.plugins.verifiers._llama_library import lib
 
     kind = {"type": "string"} if key.endswith("Length") else {"type": "array", "items": {"const": 1}}
     schema = {"properties": {"a": {**kind, key: count}}}

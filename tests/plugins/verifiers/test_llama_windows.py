@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pilotfish.daemon.config import Config, Drafters
-from pilotfish.daemon.controller import Eager
-from pilotfish.daemon.generation import Emission, GenerationRequest
-from pilotfish.daemon.generator import Generator
-from pilotfish.daemon.registry import Registry
+from pilotfish.daemon.config.files import Config, Drafters
+from pilotfish.daemon.core.controller import Eager
+from pilotfish.daemon.core.generation import Emission, GenerationRequest
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.plugins.verifiers.tiny_gguf import write_sliding_window

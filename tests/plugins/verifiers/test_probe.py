@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.certificates import Certificate, identity_of
-from pilotfish.daemon.certifier import Certifier, Task
-from pilotfish.daemon.certify.bench import Bench, Deadline, Material
 from pilotfish.daemon.certify.candidates import ALL_WIDTHS
-from pilotfish.daemon.lanes import Site, classes
+from pilotfish.daemon.certify.certificate import Certificate, identity_of
+from pilotfish.daemon.certify.certifier import Certifier, Task
+from pilotfish.daemon.certify.lanes import Site, classes
+from pilotfish.daemon.certify.probe_driver import Bench, Deadline, Material
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.protocols import CertifiableVerifier, Probe
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
@@ -83,13 +83,14 @@ def test_a_certification_of_the_real_model_finds_one_class(
     few = (1, 2, 8)  # every width takes a minute on two cores; the command tries them all
     for module in ("certifier", "certify.candidates"):
         monkeypatch.setattr(f"pilotfish.daemon.{module}.ALL_WIDTHS", few)
-    monkeypatch.setattr("pilotfish.daemon.certifier.COST_WIDTHS", few)
+    monkeypatch.setattr("pilotfish.daemon.certify.certifier.COST_WIDTHS", few)
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.TARGET_ROWS", 24)
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.SITE_ROWS", 24)
     for name, value in (("REPEATS", 1), ("PREFILL", 64), ("PREFILL_REPEATS", 1)):
         monkeypatch.setattr(f"pilotfish.daemon.certify.measure.{name}", value)
-    monkeypatch.setattr("pilotfish.daemon.certifier.SWITCHES_SHARE", 0.01)
-    monkeypatch.setattr("pilotfish.daemon.lanes.PLAIN_TOLERANCE", 10.0)  # a busy machine's timings must not decide
+    monkeypatch.setattr("pilotfish.daemon.certify.certifier.SWITCHES_SHARE", 0.01)
+    # a busy machine's timings must not decide
+    monkeypatch.setattr("pilotfish.daemon.certify.lanes.PLAIN_TOLERANCE", 10.0)
     options = EngineOptions(n_ctx=512, threads=1)  # with one, stock's attention never splits: no switch to find
     task = Task(identity_of(pin_of(smollm2_path), "build", options), "smollm2:135m", options, ["Once upon a time."])
     certificate: Certificate = Certifier(task, lambda setting, deadline: probe_of(setting, threads=1), budget=400).run()

@@ -1,0 +1,242 @@
+"""Certificates: what was measured about a model on this machine, kept as JSON under the state directory.
+
+A certificate is good for exactly one `Identity`. The file's name is a hash of it, the identity is written inside
+too, and a checksum covers everything, so a file that was cut short, edited or copied from another machine is
+ignored with a log line and the model is measured again. The checksum guards against accidents, not against
+somebody who computes a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pilotfish.daemon.certify.device import device_name
+from pilotfish.daemon.certify.lanes import ranges, setting_name
+from pilotfish.daemon.certify.probe_wire import lane_from_json, lane_to_json, typed
+from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.manifests.looking import is_dir, is_file
+from pilotfish.manifests.remembered import write_atomically
+
+log = logging.getLogger("pilotfish.certificates")
+
+FORMAT = 2  # counted up when what is measured, or what it means, changes
+FOLDER = "certificates"
+DEARER = 1.05  # a ratio worth mentioning
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Everything that must be equal for a certificate to hold. `parity` is the level that was asked for."""
+
+    weights: tuple[str, ...]
+    engine: str  # fingerprint
+    device: str
+    threads: int | None
+    gpu_layers: int | None
+    cache_type_k: str | None  # as the launch set them
+    cache_type_v: str | None
+    flash_attention: bool | None
+    switches: tuple[tuple[str, str], ...]  # what the environment tells the engine
+    parity: str = "lane"
+
+    @property
+    def key(self) -> str:
+        """The certificate's name: 32 hex digits."""
+        return hashlib.sha256(_canonical({"format": FORMAT, **asdict(self)})).hexdigest()[:32]
+
+    def differences(self, other: Identity) -> list[str]:
+        """Which parts differ."""
+        mine, theirs = asdict(self), asdict(other)
+        return [name for name in mine if mine[name] != theirs[name]]
+
+
+def identity_of(pin: TargetPin, engine: str, options: EngineOptions, parity: str = "lane") -> Identity:
+    """The identity of a load that is about to happen; `engine` is the fingerprint of what would load it."""
+    return Identity(
+        weights=tuple(weight.digest for weight in pin.weights),
+        engine=engine,
+        device=device_name(),
+        threads=options.threads,
+        gpu_layers=options.gpu_layers,
+        cache_type_k=options.cache_type_k,
+        cache_type_v=options.cache_type_v,
+        flash_attention=options.flash_attention,
+        switches=tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("GGML_"))),
+        parity=parity,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was measured. `costs` are (width, position, seconds) in the lane; `variants` and `regimes` are for people.
+
+    `complete` says that every width got all the rows it should; otherwise time ran out and `findings` say where. One
+    that is not `conclusive` found no lane because time ran out: it is not kept, since the check at load knows more.
+    """
+
+    identity: Identity
+    model: str
+    engine: str  # its version, for people
+    created: str  # ISO 8601, UTC
+    n_ctx: int
+    lane: Lane
+    plain_ratio: float  # the lane's plain step relative to stock's
+    prompt_ratio: float  # feeding an ordinary prompt, relative to stock's
+    expected_ratio: float  # expected time per token with speculation relative to plain stock; see `lanes`
+    switches: tuple[int, ...]
+    costs: tuple[tuple[int, int, float], ...]
+    regimes: tuple[Mapping[str, Any], ...]
+    variants: tuple[Mapping[str, Any], ...]
+    findings: tuple[str, ...]
+    seconds: float  # that the certification took
+    complete: bool
+    conclusive: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate as JSON-ready values, without the checksum."""
+        return {"format": FORMAT, **asdict(self), "lane": lane_to_json(self.lane), "key": self.identity.key}
+
+    def summary(self) -> str:
+        """One line: the lane, its widths, its parity, and why it is no wider."""
+        lane = self.lane
+        where = f" up to {lane.max_context} tokens" if lane.max_context and lane.max_context < self.n_ctx else ""
+        why = f"; {lane.reason}" if lane.max_width == 1 and lane.reason else ""
+        dearer = f", prompts take {self.prompt_ratio:.2f}x stock's time" if self.prompt_ratio > DEARER else ""
+        return f"widths {ranges(lane.widths)}{where}, parity {lane.parity} ({setting_name(lane)}){dearer}{why}"
+
+
+def parse(data: bytes) -> Certificate:
+    """A certificate from a file's bytes. Raises ValueError saying what is wrong with it."""
+    try:
+        table = json.loads(data)
+        checksum = table.pop("checksum")
+        if table["format"] != FORMAT:
+            raise ValueError(f"format {table['format']}, this version reads {FORMAT}")
+        if checksum != _checksum(table):
+            raise ValueError("its checksum does not fit: it was edited or damaged")
+        return _from_table(table)
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not a certificate ({type(error).__name__}: {error})") from error
+
+
+def _from_table(table: dict[str, Any]) -> Certificate:
+    fields = {name: table[name] for name in Certificate.__slots__}
+    identity = table["identity"]
+    switches = tuple((name, value) for name, value in identity["switches"])
+    fields["identity"] = typed(Identity, {**identity, "weights": tuple(identity["weights"]), "switches": switches})
+    fields["lane"] = lane_from_json(table["lane"])
+    fields["costs"] = tuple((int(width), int(at), float(seconds)) for width, at, seconds in table["costs"])
+    for name in ("switches", "regimes", "variants", "findings"):
+        fields[name] = tuple(table[name])
+    return typed(Certificate, fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of the folder: a certificate, or why it is none."""
+
+    path: Path
+    certificate: Certificate | None
+    trouble: str = ""
+
+    @property
+    def key(self) -> str:
+        """What `show` and `remove` are given."""
+        return self.path.stem
+
+
+class CertificateStore:
+    """The certificates under `state_dir`; None keeps none."""
+
+    def __init__(self, state_dir: Path | None) -> None:
+        self.folder = state_dir / FOLDER if state_dir else None
+
+    def find(self, identity: Identity) -> Certificate | None:
+        """The certificate for exactly this identity. Anything else that claims to be it is logged and ignored."""
+        if self.folder is None:
+            return None
+        path = self.folder / f"{identity.key}.json"
+        if not is_file(path):
+            self._tell_near_misses(identity)
+            return None
+        try:
+            entry = _read(path)
+        except FileNotFoundError:  # removed a moment ago
+            return None
+        trouble = entry.trouble
+        if entry.certificate and (differences := entry.certificate.identity.differences(identity)):
+            trouble = f"it is for another {', '.join(differences)}"
+        if trouble:
+            log.warning("ignored the certificate %s: %s; the model is measured again", path, trouble)
+            return None
+        return entry.certificate
+
+    def _tell_near_misses(self, identity: Identity) -> None:
+        for certificate in self.of_weights(identity.weights):
+            differences = certificate.identity.differences(identity)
+            log.info("the certificate of %s is for another %s: ignored", certificate.model, ", ".join(differences))
+
+    def put(self, certificate: Certificate) -> Path | None:
+        """Write it, whole or not at all; where it is. A folder that cannot be written is a log line."""
+        if self.folder is None:
+            return None
+        table = json.loads(json.dumps(certificate.to_json()))
+        path = self.folder / f"{certificate.identity.key}.json"
+        try:
+            write_atomically(path, json.dumps({**table, "checksum": _checksum(table)}, indent=1).encode())
+        except OSError as error:
+            log.warning("%s cannot be written (%s): the certificate is lost", path, error.strerror)
+            return None
+        return path
+
+    def entries(self) -> list[Entry]:
+        """Every file of the folder, newest first. One that is removed meanwhile is none."""
+        found: list[tuple[float, Entry]] = []
+        for path in self.folder.glob("*.json") if self.folder and is_dir(self.folder) else ():
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime, _read(path)))
+        return [entry for _, entry in sorted(found, key=lambda each: each[0], reverse=True)]
+
+    def of_weights(self, weights: Sequence[str]) -> Iterator[Certificate]:
+        """The readable certificates of a model, newest first."""
+        for entry in self.entries():
+            if entry.certificate and entry.certificate.identity.weights == tuple(weights):
+                yield entry.certificate
+
+    def get(self, key: str) -> Entry:
+        """The entry whose key begins with `key`. Raises UsageError when there is none, or more than one."""
+        found = [entry for entry in self.entries() if entry.key.startswith(key)]
+        if len(found) != 1 or not key:
+            what = "no certificate begins" if not found else f"{len(found)} certificates begin"
+            raise UsageError(f"{what} with {key!r}; `pilotfish certificates list` shows them")
+        return found[0]
+
+
+def _read(path: Path) -> Entry:
+    """Raises FileNotFoundError for a file that is gone."""
+    try:
+        certificate = parse(path.read_bytes())
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        return Entry(path, None, str(error))
+    if certificate.identity.key != path.stem:
+        return Entry(path, None, "its name is not that of its content")
+    return Entry(path, certificate)
+
+
+def _checksum(table: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(table)).hexdigest()
+
+
+def _canonical(table: Mapping[str, Any]) -> bytes:
+    return json.dumps(table, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,115 @@
+"""A probe with something to feed it: fixed token sequences, and walks over them in blocks of one width."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pilotfish.daemon.certify.lanes import Site
+from pilotfish.hooks.protocols import Probe
+
+_SEED = 23
+
+
+class OutOfTime(Exception):
+    """The budget is spent; what is proven stays."""
+
+
+class Deadline:
+    """A point in time that work is checked against. `clock` counts seconds."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until then; negative when it has passed."""
+        return self._end - self._clock()
+
+    def check(self) -> None:
+        """Raises OutOfTime when it has passed."""
+        if self.left <= 0:
+            raise OutOfTime
+
+    def sooner(self, seconds: float) -> Deadline:
+        """A deadline that many seconds from now, or this one if it comes first."""
+        return Deadline(min(seconds, self.left), self._clock)
+
+
+class Material:
+    """Token sequences of any length, the same in every process: even numbers are random ids, odd ones text."""
+
+    def __init__(self, n_vocab: int, text: Sequence[int]) -> None:
+        self._n_vocab = n_vocab
+        self._text = list(text)
+        self._made: dict[int, list[int]] = {}
+
+    def ids(self, number: int, length: int) -> list[int]:
+        """The first `length` ids of sequence `number`."""
+        known = self._made.get(number, [])
+        if len(known) < length:
+            known = self._made[number] = self._make(number, max(length, 2 * len(known)))
+        return known[:length]
+
+    def _make(self, number: int, length: int) -> list[int]:
+        if number % 2 and self._text:
+            begin = (number // 2 * 97) % len(self._text)
+            turned = self._text[begin:] + self._text[:begin]
+            return (turned * (length // len(turned) + 1))[:length]
+        # a longer draw from the same seed begins like a shorter one
+        random = np.random.default_rng(_SEED + number)
+        return [int(id) for id in random.integers(0, self._n_vocab, length)]
+
+
+class Bench:
+    """Feeds a probe. A site's prefix is always written by the same prompt blocks: `block` tokens, from position 0."""
+
+    def __init__(self, probe: Probe, material: Material, deadline: Deadline, block: int = 512) -> None:
+        self.probe = probe
+        self.material = material
+        self.deadline = deadline
+        self.block = block
+        self._number = -1  # of the material whose prefix is in the cache
+        self._prefix = 0  # cells written by prompt blocks and still whole
+
+    def walk(self, site: Site, width: int, rows: int | None = None) -> list[bytes]:
+        """The digests of the site's rows in blocks of `width`: as many whole blocks as fit `rows` (at least one)."""
+        count = max(1, (site.rows if rows is None else rows) // width) * width
+        ids = self.goto(site, site.start + count)
+        digests: list[bytes] = []
+        for at in range(site.start, site.start + count, width):
+            digests += self.rows(ids[at : at + width], width)
+        return digests
+
+    def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
+        """One forward."""
+        self.deadline.check()
+        return self.probe.rows(tokens, width)
+
+    def goto(self, site: Site, length: int = 0) -> list[int]:
+        """Bring the cache to the site's start; returns the first `length` ids of its material."""
+        start = site.start
+        ids = self.material.ids(site.material, max(start, length))
+        same = site.material == self._number
+        keep = min(self._prefix, start) if same else 0
+        if keep != start or self._prefix != start:
+            keep -= keep % self.block  # the blocks before it were whole
+        if keep == 0 or not self.probe.cut(keep):
+            self.probe.clear()
+            keep = 0
+        self._number = site.material
+        self._prefix = keep
+        while self._prefix < start:
+            end = min(self._prefix - self._prefix % self.block + self.block, start)
+            self.deadline.check()
+            self.probe.feed(ids[self._prefix : end])
+            self._prefix = end
+        return ids
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        self.probe.clear()
+        self._number, self._prefix = -1, 0

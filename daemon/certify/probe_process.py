@@ -1,0 +1,115 @@
+"""A probe in a process of its own, because an engine reads some switches from its environment only once.
+
+The process is killed when the budget is spent, whatever it is doing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
+from pilotfish.daemon.certify.probe_wire import lane_to_json, options_to_json, pin_to_json
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.types import EngineOptions, EnginePin, Lane, TargetPin
+
+GRACE = 2.0  # seconds past the deadline before a forward in progress is given up
+_WORKER = "pilotfish.daemon.certify.probe_worker"
+
+
+class RemoteProbe:
+    """A `Probe` whose calls raise OutOfTime, besides EngineError, once `deadline` has passed."""
+
+    def __init__(
+        self, pin: TargetPin, lane: Lane, options: EngineOptions, deadline: Deadline, verifier: str = "llama"
+    ) -> None:
+        self._name = pin.name
+        self._deadline = deadline
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", _WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **dict(lane.environment)},
+            text=True,
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="probe", daemon=True).start()
+        self.seconds = 0.0
+        job = {
+            "verifier": verifier,
+            "pin": pin_to_json(pin),
+            "lane": lane_to_json(lane),
+            "options": options_to_json(options),
+        }
+        try:
+            about = self._ask(job)
+        except BaseException:
+            self.close()
+            raise
+        self.engine = EnginePin(*about["engine"])
+        self.n_ctx: int = about["n_ctx"]
+        self.n_vocab: int = about["n_vocab"]
+        self.obstacle: str = about["obstacle"]
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, without BOS."""
+        tokens: list[int] = self._ask({"op": "encode", "text": text})["tokens"]
+        return tokens
+
+    def feed(self, tokens: Sequence[int]) -> None:
+        """Forward `tokens` as one prompt block."""
+        self.seconds = self._ask({"op": "feed", "tokens": list(tokens)})["seconds"]
+
+    def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
+        """One forward; the digests of the tokens' rows."""
+        answer = self._ask({"op": "rows", "tokens": list(tokens), "width": width})
+        self.seconds = answer["seconds"]
+        return [bytes.fromhex(digest) for digest in answer["rows"]]
+
+    def cut(self, size: int) -> bool:
+        """Keep the first `size` cells."""
+        return bool(self._ask({"op": "cut", "size": size})["cut"])
+
+    def clear(self) -> None:
+        """Forget every cell."""
+        self._ask({"op": "clear"})
+
+    def close(self) -> None:
+        """End the process; a second call does nothing."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self._process.wait()
+
+    def _ask(self, call: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(call) + "\n")
+            self._process.stdin.flush()
+            line = self._lines.get(timeout=max(0.0, self._deadline.left) + GRACE)
+        except queue.Empty:
+            self.close()
+            raise OutOfTime from None
+        except OSError:
+            line = ""
+        answer: dict[str, Any] = json.loads(line) if line else {"error": f"{self._name}: the engine's process ended"}
+        if "error" in answer:
+            raise EngineError(answer["error"])
+        return answer
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError, OSError):  # closed while reading
+            for line in self._process.stdout:
+                self._lines.put(line)
+        self._lines.put("")

@@ -1,0 +1,82 @@
+"""The other end of `remote`: `python -m pilotfish.daemon.certify.probe_worker` serves one probe over its pipes.
+
+The first line on stdin says what to load; every further line is one call, answered by one line on stdout. The
+process ends when its stdin does, so it never outlives the certifier.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import IO, Any
+
+from pilotfish.daemon.certify.probe_wire import lane_from_json, options_from_json, pin_from_json
+from pilotfish.daemon.config import files
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.hooks.errors import EngineError, PilotfishError
+from pilotfish.hooks.protocols import CertifiableVerifier, Probe
+
+
+def main() -> int:
+    """Serve until stdin ends; returns the exit code."""
+    # The pipe is kept apart from stdout, which libraries and plugins may print to.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    try:
+        probe = _open(json.loads(sys.stdin.readline()))
+    except PilotfishError as error:
+        _answer(answers, {"error": str(error)})
+        return 1
+    _answer(answers, _about(probe))
+    try:
+        for line in sys.stdin:
+            _answer(answers, _call(probe, json.loads(line)))
+    finally:
+        probe.close()
+    return 0
+
+
+def _open(job: dict[str, Any]) -> Probe:
+    verifier = Registry.load(files.load()).verifier(job["verifier"])
+    if not isinstance(verifier, CertifiableVerifier):
+        raise EngineError(f"the verifier {job['verifier']!r} offers no probe, so its models cannot be certified")
+    return verifier.probe(pin_from_json(job["pin"]), lane_from_json(job["lane"]), options_from_json(job["options"]))
+
+
+def _about(probe: Probe) -> dict[str, Any]:
+    engine = probe.engine
+    return {
+        "engine": [engine.name, engine.version, engine.fingerprint],
+        "n_ctx": probe.n_ctx,
+        "n_vocab": probe.n_vocab,
+        "obstacle": probe.obstacle,
+    }
+
+
+def _call(probe: Probe, call: dict[str, Any]) -> dict[str, Any]:
+    try:
+        match call["op"]:
+            case "rows":
+                digests = probe.rows(call["tokens"], call["width"])
+                return {"rows": [digest.hex() for digest in digests], "seconds": probe.seconds}
+            case "feed":
+                probe.feed(call["tokens"])
+                return {"seconds": probe.seconds}
+            case "cut":
+                return {"cut": probe.cut(call["size"])}
+            case "encode":
+                return {"tokens": probe.encode(call["text"])}
+            case _:
+                probe.clear()
+                return {}
+    except PilotfishError as error:
+        return {"error": str(error)}
+
+
+def _answer(answers: IO[str], value: dict[str, Any]) -> None:
+    answers.write(json.dumps(value) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""What is in the model store, and what pilotfish can do for each of it: the content of `pilotfish models`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore
+from pilotfish.daemon.certify.device import device_name
+from pilotfish.hooks.errors import BrokenModel, ModelNotFound
+from pilotfish.hooks.types import TargetPin
+from pilotfish.manifests import manifest as media
+from pilotfish.manifests.audit import Audit, audit_model
+from pilotfish.manifests.fingerprints import known_digest
+from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
+from pilotfish.manifests.manifest import Manifest, ModelConfig
+from pilotfish.manifests.pins import pin_manifest
+from pilotfish.manifests.store import Skipped, Store
+from pilotfish.manifests.writer import human_number
+
+EXACT_TYPES = frozenset({"Q4_0", "Q4_1", "Q8_0"})  # one class of forward widths wherever it was measured
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """One model. `status` is `ok`, or `broken` when its manifest is readable and its blobs are not.
+
+    `verdict` says in three words at most whether pilotfish can speculate, `reason` why it cannot; `limits` says what
+    may still narrow it where it can, as long as the model is not certified.
+    """
+
+    name: str
+    status: str = "ok"
+    size: int = 0  # bytes of all its blobs
+    modified: float = 0.0  # seconds since the epoch
+    format: str = ""
+    family: str = ""
+    parameter_size: str = ""
+    quantization: str = ""
+    context_length: int = 0  # tokens
+    manifest_digest: str = ""
+    weights: tuple[str, ...] = ()  # digests
+    tokenizer: str = ""  # fingerprint
+    verified: bool = False  # every weight blob was hashed and is what its name says
+    bundles_draft: bool = False
+    can_speculate: bool = False
+    verdict: str = ""
+    reason: str = ""
+    limits: tuple[str, ...] = ()
+    certificate: str = ""  # the lane that was certified on this machine, and why it is no wider; empty without one
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON-ready values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelListing:
+    """Every model of a store, by name, and every entry that is none, with the reason."""
+
+    models: tuple[ModelReport, ...]
+    skipped: tuple[Skipped, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The listing as JSON-ready values."""
+        return {
+            "models": [model.to_json() for model in self.models],
+            "skipped": [{"path": str(entry.path), "reason": entry.reason} for entry in self.skipped],
+        }
+
+
+def describe_models(store: Store, state_dir: Path | None = None, *, verify: bool = True) -> ModelListing:
+    """A report for every model in the store.
+
+    Nothing is loaded and nothing raises: what is wrong with a model is in its report. With `verify` every weight blob
+    is hashed unless that was done before (remembered under `state_dir`).
+    """
+    listing = store.models()
+    reports = (describe_model(store, manifest, state_dir, verify=verify) for manifest in listing.models)
+    return ModelListing(tuple(reports), listing.skipped)
+
+
+def describe_model(
+    store: Store, manifest: Manifest, state_dir: Path | None = None, *, verify: bool = True
+) -> ModelReport:
+    """The report of one model whose manifest has been read; see `describe_models`."""
+    report = ModelReport(
+        name=manifest.name.short,
+        size=manifest.size,
+        modified=manifest.modified,
+        manifest_digest=manifest.digest,
+        weights=tuple(str(layer.digest) for layer in manifest.layers if layer.media_type in media.WEIGHT_TYPES),
+    )
+    try:
+        return _describe(store, manifest, report, state_dir, verify)
+    except (BrokenModel, ModelNotFound) as error:
+        return replace(report, status="broken", verdict="no: broken", reason=str(error))
+
+
+def _describe(
+    store: Store, manifest: Manifest, report: ModelReport, state_dir: Path | None, verify: bool
+) -> ModelReport:
+    config = store.config(manifest)
+    report = _with_config(report, config)
+    if config.remote_host:
+        return replace(report, verdict="no: remote", reason=f"runs on {config.remote_host}, not on this machine")
+    layers = manifest.of_type(media.MODEL)
+    files = [read_metadata(store.blob(layer, manifest.name), manifest.name.short) for layer in layers]
+    audit = audit_model(store, manifest, files)
+    report = replace(report, bundles_draft=audit.bundles_draft)
+    if files:
+        report = _with_metadata(report, files)
+    obstacle = _obstacle(audit, files)
+    if audit.route != "none" and not _is_part(files):
+        pin = pin_manifest(store, manifest, state_dir, verify=verify)
+        report = replace(report, tokenizer=pin.tokenizer.fingerprint, verified=verify or _is_known(pin, state_dir))
+    if obstacle:
+        return replace(report, verdict=f"no: {obstacle[0]}", reason=obstacle[1])
+    report = replace(report, can_speculate=True)
+    if certificate := _certificate(report, state_dir):
+        verdict = "yes, certified" if certificate.lane.max_width > 1 else "no: widths differ"
+        return replace(report, verdict=verdict, certificate=certificate.summary())
+    limits = tuple(_limits(audit, files))
+    return replace(report, verdict="checked at load" if limits else "yes", limits=limits)
+
+
+def _certificate(report: ModelReport, state_dir: Path | None) -> Certificate | None:
+    """The newest certificate of this model that was made on this machine."""
+    here = device_name()
+    found = (c for c in CertificateStore(state_dir).of_weights(report.weights) if c.identity.device == here)
+    return next(found, None)
+
+
+def _is_known(pin: TargetPin, state_dir: Path | None) -> bool:
+    """Whether every weight file was hashed in its present state."""
+    return all(str(known_digest(weight.path, state_dir)) == weight.digest for weight in pin.weights)
+
+
+def _with_config(report: ModelReport, config: ModelConfig) -> ModelReport:
+    return replace(
+        report,
+        format=config.model_format,
+        family=config.model_family,
+        parameter_size=config.model_type,
+        quantization=config.file_type,
+        context_length=config.context_length,
+    )
+
+
+def _with_metadata(report: ModelReport, files: list[GGUFMetadata]) -> ModelReport:
+    """What the config blob left out, from the weights themselves."""
+    first = files[0]
+    return replace(
+        report,
+        format=report.format or "gguf",
+        family=report.family or first.architecture,
+        parameter_size=report.parameter_size or human_number(sum(file.parameter_count for file in files)),
+        quantization=report.quantization or first.quantization,
+        context_length=report.context_length or first.context_length,
+    )
+
+
+def _obstacle(audit: Audit, files: list[GGUFMetadata]) -> tuple[str, str] | None:
+    """Why pilotfish cannot speculate for this model, in two words and in a sentence; None when it can."""
+    if audit.route == "mlx":
+        served = "Ollama's own MLX runner serves it, which pilotfish does not replace"
+        return "MLX model", f"an MLX model (safetensors): {served}"
+    if audit.route == "none":
+        return "no weights", "no weights in its manifest; pull the model again"
+    if _is_part(files):
+        return files[0].kind, f"its model layer is a {files[0].kind}, not a language model"
+    if files[0].is_embedding:
+        return "embedding model", "an embedding model: it does not generate text"
+    if audit.obstacles:
+        return "bundles more", f"bundles {', '.join(audit.obstacles)}: stock llama-server serves it"
+    return None
+
+
+def _is_part(files: list[GGUFMetadata]) -> bool:
+    """Whether the model layer is something to be added to a model; it has no tokenizer then."""
+    return bool(files) and files[0].kind in ("adapter", "mmproj")
+
+
+def _limits(audit: Audit, files: list[GGUFMetadata]) -> Iterator[str]:
+    """What may narrow speculation for this model, to be found out when it is loaded."""
+    others = sorted({kind for file in files for kind in file.matrix_types} - EXACT_TYPES)
+    if others:
+        yield f"{', '.join(others)} weights: the widths that keep tokens equal are checked at load"
+    if len(files) > 1:
+        yield f"split into {len(files)} files: whether the engine opens them is checked at load"
+    if files[0].is_recurrent:
+        yield "recurrent layers: whether they can be rolled back is checked at load"
+    if files[0].sliding_window:
+        yield f"a sliding window of {files[0].sliding_window} tokens: whether it can be rolled back is checked at load"
+    if audit.bundles_draft:
+        yield "bundles a drafter of its own: when Ollama asks for it, stock llama-server serves the model"

@@ -1,0 +1,1 @@
+"""Chat messages to a prompt, by the model's own template, in a process with limits."""

@@ -1,0 +1,168 @@
+"""The other end of the control socket: a question asked once, and a runner that lets itself be governed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from pilotfish.daemon.control.address import is_ours
+from pilotfish.daemon.control.plans import Plan, Registration, Report
+from pilotfish.daemon.registry.plugin_trouble import reraise_interrupt
+from pilotfish.hooks.errors import PilotfishError, RequestError, WorldError
+
+log = logging.getLogger("pilotfish.control")
+
+FIRST_RETRY, LAST_RETRY = 0.25, 5.0  # seconds between attempts to find a daemon
+REPORT_EVERY = 1.0  # seconds, and only when there is news
+ANSWER_WITHIN = 5.0  # seconds
+_MAX_LINE = 1 << 20  # bytes of one plan
+_NO_LIMIT = aiohttp.ClientTimeout(total=None, connect=ANSWER_WITHIN)
+_SOON = aiohttp.ClientTimeout(total=ANSWER_WITHIN)
+
+
+@contextlib.asynccontextmanager
+async def connected(path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session whose every request goes to the daemon at `path`. Raises WorldError when nothing of ours is there."""
+    if not is_ours(path):
+        raise WorldError(f"no daemon at {path}; start one with: pilotfish daemon")
+    connector = aiohttp.UnixConnector(path=str(path))
+    async with aiohttp.ClientSession("http://pilotfish", connector=connector, read_bufsize=_MAX_LINE) as session:
+        yield session
+
+
+async def ask_status(path: Path) -> dict[str, Any] | None:
+    """What the daemon at `path` knows; None when none answers."""
+    try:
+        async with connected(path) as session, session.get("/v1/status", timeout=_SOON) as response:
+            status = await response.json(content_type=None)
+            return status if response.status == 200 and isinstance(status, dict) else None
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError, PilotfishError):
+        return None
+
+
+class Governed:
+    """A runner's link to the daemon, whether there is one or not, now or later.
+
+    `on_plan` is awaited for every plan, one at a time; `report` is asked for news. Nothing that goes wrong here, in
+    the daemon or in the callbacks, gets out: the runner goes on with the last plan it had.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        registration: Registration,
+        on_plan: Callable[[Plan], Awaitable[None]],
+        report: Callable[[], Report],
+        *,
+        retry: float = FIRST_RETRY,
+        report_every: float = REPORT_EVERY,
+    ) -> None:
+        self.connected = False
+        self._path = path
+        self._registration = registration
+        self._on_plan = on_plan
+        self._report = report
+        self._first_retry = retry
+        self._report_every = report_every
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look for a daemon from now on, on the running event loop."""
+        self._task = asyncio.create_task(self._run(), name="governed")
+
+    async def close(self) -> None:
+        """Hang up. Safe at any time, more than once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        pause = self._first_retry
+        while True:
+            try:
+                await self._follow()
+            except (aiohttp.ClientError, OSError, TimeoutError, ValueError, PilotfishError) as error:
+                log.debug("%s: %s", self._path, error)
+            except Exception:
+                log.exception("the link to the daemon failed; it will be tried again")
+            if self.connected:
+                log.warning("the daemon at %s is gone; its last plan stays in force", self._path)
+                self.connected, pause = False, self._first_retry
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LAST_RETRY)
+
+    async def _follow(self) -> None:
+        """Register and take plans until the daemon hangs up."""
+        async with connected(self._path) as session:
+            body = self._registration.to_json()
+            async with session.post("/v1/runners", json=body, timeout=_NO_LIMIT) as response:
+                if response.status != 200:
+                    raise RequestError(f"the daemon refused: {await response.text()}")
+                log.info("governed by the daemon at %s", self._path)
+                self.connected = True
+                await self._take_plans(session, response)
+
+    async def _take_plans(self, session: aiohttp.ClientSession, response: aiohttp.ClientResponse) -> None:
+        reporting: asyncio.Task[None] | None = None
+        try:
+            async for line in response.content:
+                table = json.loads(line)
+                if reporting is None:
+                    reporting = asyncio.create_task(self._send_reports(session, str(table["runner"])))
+                await self._obey(Plan.from_json(table))
+        finally:
+            if reporting is not None:
+                reporting.cancel()
+                await asyncio.gather(reporting, return_exceptions=True)
+
+    async def _obey(self, plan: Plan) -> None:
+        try:
+            await self._on_plan(plan)
+        except BaseException as error:
+            _raise_if_ours(error)
+            log.exception("a plan could not be followed; what was in force stays")
+
+    async def _send_reports(self, session: aiohttp.ClientSession, runner: str) -> None:
+        sent: Report | None = None
+        while True:
+            report = self._asked()
+            if (
+                report is not None
+                and report != sent
+                and await self._send(session, f"/v1/runners/{runner}/report", report)
+            ):
+                sent = report
+            await asyncio.sleep(self._report_every)
+
+    def _asked(self) -> Report | None:
+        """The report, or None when a plugin that is asked for its part of it fails."""
+        try:
+            return self._report()
+        except BaseException as error:
+            _raise_if_ours(error)
+            log.debug("no report", exc_info=error)
+            return None
+
+    async def _send(self, session: aiohttp.ClientSession, route: str, report: Report) -> bool:
+        """Whether it arrived. A daemon that is gone is noticed by whoever reads its plans."""
+        try:
+            async with session.post(route, json=report.to_json(), timeout=_SOON) as response:
+                return response.status == 200
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.debug("report not sent: %s", error)
+            return False
+
+
+def _raise_if_ours(error: BaseException) -> None:
+    """Raise `error` again if it ends this task or the process; what plugins raise in a callback may look the same."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+    reraise_interrupt(error)

@@ -1,0 +1,150 @@
+"""What forwards, drafts and tokens cost, and how often drafts are right: what one loaded model's requests taught."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pilotfish.daemon.core.acceptance import Acceptance
+from pilotfish.daemon.core.draft_costs import DraftCosts
+from pilotfish.hooks.types import Proposal
+
+COST_SMOOTHING = 0.2
+STALL = 3.0  # times the known cost: a stalled machine, not a dearer forward
+RECENT = 64  # rounds that are kept for `describe`
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did. Times are seconds; `width` is the forward's width in tokens, padding included."""
+
+    position: int  # committed ids before the round
+    width: int
+    drafter: str
+    proposal: Proposal  # what was verified
+    accepted: int  # of the proposal
+    committed: int
+    draft_seconds: float
+    verify_seconds: float
+    seconds: float  # the whole round
+    waited: float = 0.0  # of draft_seconds, for a drafter on a thread of its own
+    contended: bool = False  # a drafter was busy on this machine meanwhile, so the times are no measure of the forward
+
+
+class CostModel:
+    """What forwards cost and how often proposals are right, for one loaded model."""
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        self.widths = tuple(widths)
+        self._cost: dict[tuple[int, int], tuple[float, int]] = {}  # (width, context bucket) -> seconds, samples
+        self._shape: dict[tuple[int, int], float] = {}  # (width, context bucket) -> plain steps, from a certificate
+        self.acceptance = Acceptance()
+        self.drafts = DraftCosts()
+        self.per_token = 0.0  # seconds to pick, commit and deliver one token, whatever the width
+        self.drafting = 0.0  # seconds that asking the drafters takes, waiting for slow ones apart
+        self.plain_total = 0.0  # seconds that plain decoding would have taken, over all requests
+        self.recent: deque[Round] = deque(maxlen=RECENT)  # oldest first
+
+    def cost(self, width: int, position: int) -> float | None:
+        """Seconds of a forward of `width` at `position`; None when nothing near was measured yet."""
+        bucket = _context_bucket(position)
+        for near in (bucket, bucket - 1, bucket + 1):
+            if known := self._cost.get((width, near)):
+                return known[0]
+        plain = self.cost(self.widths[0], position) if width != self.widths[0] else None
+        shape = self._shaped(width, bucket)
+        return plain * shape if plain is not None and shape is not None else None
+
+    def seed(self, costs: Iterable[tuple[int, int, float]]) -> None:
+        """Take (width, position, seconds) that were measured together, in an earlier process.
+
+        Only their relation to the plain step is kept, because the machine may be busier or idler now: a width
+        counts as known once plain steps were timed here, and what is measured here replaces it.
+        """
+        table = {(width, _context_bucket(position)): seconds for width, position, seconds in costs}
+        for (width, bucket), seconds in table.items():
+            if plain := table.get((self.widths[0], bucket)):
+                self._shape[width, bucket] = seconds / plain
+
+    def _shaped(self, width: int, bucket: int) -> float | None:
+        """Plain steps that a forward of `width` costs, from the nearest seeded context; widths between by line."""
+        buckets = sorted({b for _, b in self._shape}, key=lambda b: abs(b - bucket))
+        for near in buckets[:1]:
+            known = sorted((w, cost) for (w, b), cost in self._shape.items() if b == near)
+            for (low, a), (high, b) in itertools.pairwise(known):
+                if low <= width <= high:
+                    return a + (b - a) * (width - low) / (high - low)
+        return None
+
+    def samples(self, width: int, position: int) -> int:
+        """How many forwards of `width` were timed at about this context length."""
+        return self._cost.get((width, _context_bucket(position)), (0.0, 0))[1]
+
+    def observe(self, round: Round) -> None:
+        """Learn from a round."""
+        self.recent.append(round)
+        self.acceptance.observe(round.drafter, round.proposal, round.accepted, len(round.proposal))
+        if round.contended:
+            return
+        self._observe_cost(round.width, round.position, round.verify_seconds)
+        per_token = (round.seconds - round.draft_seconds - round.verify_seconds) / round.committed
+        self.per_token += COST_SMOOTHING * (per_token - self.per_token)
+
+    def observe_drafting(self, seconds: float) -> None:
+        """Learn what asking the drafters took: dearer at once, cheaper little by little."""
+        weight = 1.0 if seconds > self.drafting else COST_SMOOTHING
+        self.drafting += weight * (seconds - self.drafting)
+
+    def _observe_cost(self, width: int, position: int, seconds: float) -> None:
+        key = (width, _context_bucket(position))
+        known, samples = self._cost.get(key, (seconds, 0))
+        seconds = min(seconds, STALL * known)
+        weight = max(COST_SMOOTHING, 1 / (samples + 1))
+        self._cost[key] = (known + weight * (seconds - known), samples + 1)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything known, JSON-ready; may be called from any thread. Times are seconds.
+
+        `context` is a range of token counts, `confidence` one of a drafter's own estimates, `plain_steps` a cost
+        relative to the plain step; `measured_here` is False for costs that a certificate brought.
+        """
+        return {
+            "per_token": self.per_token,
+            "costs": [*self._describe_costs(), *self._describe_shape()],
+            "acceptance": self.acceptance.describe(),
+            "drafts": self.drafts.describe(),
+            "rounds": [_round_json(round) for round in list(self.recent)],
+        }
+
+    def _describe_costs(self) -> list[dict[str, Any]]:
+        known = dict(self._cost)
+        rows = []
+        for (width, bucket), (seconds, samples) in sorted(known.items(), key=lambda item: item[0][::-1]):
+            plain = known.get((self.widths[0], bucket), (0.0, 0))[0]
+            steps = seconds / plain if plain else None
+            row = {"width": width, "context": _context_range(bucket), "plain_steps": steps, "measured_here": True}
+            rows.append({**row, "seconds": seconds, "samples": samples})
+        return rows
+
+    def _describe_shape(self) -> list[dict[str, Any]]:
+        return [
+            {"width": width, "context": _context_range(bucket), "plain_steps": steps, "measured_here": False}
+            for (width, bucket), steps in sorted(self._shape.items(), key=lambda item: item[0][::-1])
+            if (width, bucket) not in self._cost
+        ]
+
+
+def _context_bucket(position: int) -> int:
+    return max(8, position.bit_length())  # up to 255 tokens are one bucket, then one per doubling
+
+
+def _context_range(bucket: int) -> list[int]:
+    return [0 if bucket == 8 else 1 << (bucket - 1), (1 << bucket) - 1]
+
+
+def _round_json(round: Round) -> dict[str, Any]:
+    table = {name: getattr(round, name) for name in Round.__slots__ if name != "proposal"}
+    return {**table, "proposed": len(round.proposal)}

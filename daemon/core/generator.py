@@ -1,0 +1,167 @@
+"""Everything one loaded model needs to answer requests: its engine, its drafters, and what it learned of costs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pilotfish.daemon.config.files import PARITY, Config
+from pilotfish.daemon.core.controller import Controller
+from pilotfish.daemon.core.coordinator import Emit, run_session
+from pilotfish.daemon.core.costs import CostModel
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome
+from pilotfish.daemon.core.totals import Standing, Totals
+from pilotfish.daemon.drafters.pool import Lineup
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.hooks.protocols import TargetEngine
+from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
+from pilotfish.hooks.vocabulary import TokenizerVocabulary
+
+log = logging.getLogger("pilotfish.generator")
+
+
+@dataclass(frozen=True, slots=True)
+class _InForce:
+    """What a request is answered with."""
+
+    config: Config
+    registry: Registry
+
+
+class Generator:
+    """Answers one request at a time; every call comes from the engine's thread, but for `reconfigure` and the
+    properties, which are safe from any.
+
+    `controller` makes a request's controller; the lab passes one that speculates whether or not it pays. `costs` is
+    what is known of the engine's costs already. `lineup` holds the drafters; one that can load nothing by default.
+    """
+
+    def __init__(
+        self,
+        engine: TargetEngine,
+        pin: TargetPin,
+        registry: Registry,
+        config: Config,
+        *,
+        controller: Callable[..., Controller] = Controller,
+        costs: CostModel | None = None,
+        lineup: Lineup | None = None,
+    ) -> None:
+        self.engine = engine
+        self.pin = pin
+        self._in_force = _InForce(config, registry)
+        self._costs = costs or CostModel(engine.lane.widths)
+        self._controller = controller
+        self._totals = Totals()
+        self._parked = ""
+        self._controlling: Controller | None = None  # of the request being answered, or else the last one
+        own = TokenizerVocabulary(engine.tokenizer, pin.tokenizer)
+        self._lineup = lineup or Lineup(pin, own, engine.n_vocab)
+        self._line_up()
+
+    @property
+    def config(self) -> Config:
+        """What the next request will be answered with."""
+        return self._in_force.config
+
+    @property
+    def registry(self) -> Registry:
+        """Where the next request's drafters come from."""
+        return self._in_force.registry
+
+    @property
+    def totals(self) -> Totals:
+        """What was done so far."""
+        return self._totals
+
+    @property
+    def standing(self) -> Standing:
+        """Whether the next request will be answered with drafts, and if not, why."""
+        refusal = self._refusal(self.config)
+        if not self.config.speculation.enabled:
+            return Standing("off", refusal)
+        if refusal:
+            return Standing("plain", refusal)
+        return Standing("parked", self._parked) if self._parked else Standing("active")
+
+    def explain(self) -> dict[str, Any]:
+        """What the controller knows and would choose, JSON-ready; safe from any thread. `request` is None at first."""
+        lane, standing, controlling = self.engine.lane, self.standing, self._controlling
+        return {
+            "model": self.pin.name,
+            "lane": {"name": lane.name, "parity": lane.parity, "widths": list(lane.widths), "reason": lane.reason},
+            "drafters": list(self.config.drafters.order),
+            "lineup": self._lineup.describe(),
+            "state": standing.state,
+            "reason": standing.reason,
+            "totals": self._totals.to_json(),
+            "model_of_costs": self._costs.describe(),
+            "request": controlling.describe() if controlling else None,
+        }
+
+    def reconfigure(self, config: Config, registry: Registry | None = None) -> None:
+        """Use `config`, and `registry` if one is given, from the next request on.
+
+        The request being answered keeps what it began with.
+        """
+        # One assignment, read once per request: a request sees the old pair or the new one, never a mixture.
+        self._in_force = _InForce(config, registry or self._in_force.registry)
+        self._parked = ""
+        self._line_up()
+
+    @property
+    def lineup(self) -> Lineup:
+        """The drafters, and what became of them."""
+        return self._lineup
+
+    def close(self) -> None:
+        """Let the drafters go, then the engine."""
+        self._lineup.close()
+        self.engine.close()
+
+    def _line_up(self) -> None:
+        """Drafters only hold memory while they may be used."""
+        config, registry = self._in_force.config, self._in_force.registry
+        self._lineup.use(registry, () if self._refusal(config) else config.drafters.order)
+
+    def generate(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
+        """Run `request` to its end, calling `emit` with each round's tokens. Raises RequestError or EngineError."""
+        in_force = self._in_force
+        limits, registry = in_force.config.speculation, in_force.registry
+        speculates = self._speculates(request, in_force.config)
+        seats = self._lineup.seats(registry, request.prompt, limits.deadline_ms / 1000) if speculates else []
+        session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in seats), len(request.prompt))
+        controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
+        self._controlling = controller
+        report = SessionReport()
+        try:
+            registry.notify_opened(session)
+            outcome = run_session(self.engine, request, seats, controller, emit, cancelled)
+            report = outcome.report
+            self._settle(report, controller, bool(seats))
+            return outcome
+        finally:
+            for seat in seats:
+                seat.close()
+            registry.notify_closed(session, report)
+
+    def _settle(self, report: SessionReport, controller: Controller, speculated: bool) -> None:
+        self._totals = self._totals.with_answer(report, controller.gain if speculated else 0.0)
+        if speculated:
+            self._parked = "drafts did not pay at the end of the last answer" if controller.parked else ""
+
+    def _speculates(self, request: GenerationRequest, config: Config) -> bool:
+        return request.speculate and not self._refusal(config)
+
+    def _refusal(self, config: Config) -> str:
+        """Why no request is answered with drafts; empty when they may be."""
+        lane, wanted = self.engine.lane, config.speculation.parity
+        if not config.speculation.enabled:
+            return f"switched off in {config.path or 'the config'}"
+        if lane.max_width <= 1:
+            return lane.reason or "no forward wider than one token gives the same ids"
+        if PARITY.index(lane.parity) > PARITY.index(wanted):
+            return f"the lane {lane.name!r} has parity {lane.parity!r}, the config asks for {wanted!r}"
+        return ""

@@ -1,0 +1,39 @@
+"""Everything that drafts for one loaded target on this machine, put together: runners and the lab do it alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.drafters.hosted_drafter import HostedDrafter
+from pilotfish.daemon.drafters.local_host import LocalHost
+from pilotfish.daemon.drafters.memory_budget import room_for
+from pilotfish.daemon.drafters.pool import Lineup
+from pilotfish.hooks.protocols import TargetEngine, Verifier
+from pilotfish.hooks.types import EngineOptions, TargetPin
+from pilotfish.hooks.vocabulary import TokenizerVocabulary
+
+
+def lineup_for(
+    engine: TargetEngine,
+    pin: TargetPin,
+    verifier: Verifier,
+    options: EngineOptions,
+    config: Config,
+    *,
+    before: int,
+    state_dir: Path | None = None,
+) -> Lineup:
+    """The lineup of `engine`, which `verifier` loaded with `options`; `before` is `private_bytes()` ahead of that."""
+    room = room_for(pin, verifier, options, before)
+    return Lineup(
+        pin,
+        TokenizerVocabulary(engine.tokenizer, pin.tokenizer),
+        engine.n_vocab,
+        options=replace(options, n_ctx=engine.n_ctx),
+        host=LocalHost(state=state_dir, owner=f"drafts for {pin.name}"),
+        admit=room.admit,
+        pressed=room.pressed,
+        wrap=lambda drafter: HostedDrafter(drafter, config),
+    )

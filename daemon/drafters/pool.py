@@ -1,0 +1,312 @@
+"""The drafters of one loaded model: built, loaded in the background, and given a seat in each request.
+
+A drafter with something to load goes through
+
+    loading ──> ready ──> unloaded          refused   it does not fit, or no bridge joins its vocabulary to the target's
+       └──────> failed (tried again later)
+
+on a thread of its own. Requests never wait for any of it: they are answered with the drafters that are ready. One that
+could not give back what it holds has failed, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pilotfish.daemon.drafters.inline_guard import Seat
+from pilotfish.daemon.drafters.proposals import Refusals
+from pilotfish.daemon.drafters.threaded_guard import ThreadedSeat
+from pilotfish.daemon.drafters.worker import SameThread, Worker
+from pilotfish.daemon.registry.containment import one_line, said, where
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.hooks.errors import AdmissionRefused, PilotfishError, ProtocolViolation, WorldError
+from pilotfish.hooks.protocols import Bridge, Drafter, Host, LoadableDrafter, Vocabulary
+from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+
+log = logging.getLogger("pilotfish.drafters")
+
+FIRST_RETRY, LAST_RETRY = 5.0, 300.0  # seconds after a load that failed
+
+Admit = Callable[[str, Footprint, Sequence[Footprint]], None]  # raises a PilotfishError that says why not
+Pressed = Callable[[Sequence[Footprint]], str]
+Wrap = Callable[[LoadableDrafter], Drafter]
+
+
+@dataclass(slots=True)
+class _Member:
+    built: Drafter  # as the registry built it
+    drafter: Drafter  # as it is used: `built`, or what runs it in a process of its own
+    worker: Worker
+    state: str = "ready"  # "loading", "ready", "refused", "failed" or "unloaded"
+    trouble: str = ""
+    retry_at: float = 0.0
+    retry_after: float = FIRST_RETRY
+    footprint: Footprint | None = None  # of what is loaded
+    refusals: Refusals = field(default_factory=Refusals)
+    loads: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loads = isinstance(self.drafter, LoadableDrafter)
+
+    @property
+    def gone(self) -> bool:
+        """Whether what was loaded ended by itself, as a process can."""
+        return self.state == "ready" and not getattr(self.drafter, "alive", True)
+
+    def about(self) -> str:
+        """What is wrong with it, else what the drafter says of itself; and how many of its proposals were refused."""
+        return "; ".join(part for part in (self.trouble or _word(self.drafter), str(self.refusals)) if part)
+
+    def free(self) -> str:
+        """Have it give back what it holds; what it raised, if it did. On its thread."""
+        if not isinstance(self.drafter, LoadableDrafter):
+            return ""
+        try:
+            self.drafter.unload()
+        except BaseException as error:
+            return f"unload raised {where(error)}"
+        return ""
+
+
+class Refused(WorldError):
+    """A drafter cannot serve this target; trying again would not help."""
+
+
+class Lineup:
+    """Made per loaded model. `seats` is called by the engine's thread, everything else by any.
+
+    `admit` is asked before a drafter loads beside the others, `pressed` says why those that are loaded must give their
+    memory back, and `wrap` puts a drafter that wants a process of its own into one.
+    """
+
+    def __init__(
+        self,
+        pin: TargetPin,
+        vocabulary: Vocabulary,
+        n_vocab: int,
+        *,
+        options: EngineOptions | None = None,
+        host: Host | None = None,
+        admit: Admit = lambda name, footprint, others: None,
+        pressed: Pressed = lambda loaded: "",
+        wrap: Wrap = lambda drafter: drafter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pin = pin
+        self._vocabulary = vocabulary
+        self._n_vocab = n_vocab
+        self._options = options or EngineOptions()
+        self._host = host
+        self._admit = admit
+        self._pressed = pressed
+        self._wrap = wrap
+        self._clock = clock
+        self._members: dict[str, _Member] = {}
+        self._leaving: list[Worker] = []
+        self._loading_one = threading.Lock()
+        self._lock = threading.Lock()
+
+    def use(self, registry: Registry, order: Sequence[str]) -> None:
+        """Have exactly these drafters: new ones begin to load, others give back what they hold. Returns at once."""
+        drafters = {name: registry.drafter(name) for name in registry.choose(self._pin, order)}
+        with self._lock:
+            for name, member in list(self._members.items()):
+                if drafters.get(name) is not member.built:
+                    self._let_go(name, self._members.pop(name))
+            members = {}
+            for name, drafter in drafters.items():
+                if drafter is None:
+                    continue
+                if (hired := self._members.get(name) or self._hired(name, drafter, registry)) is not None:
+                    members[name] = hired
+            self._members = members  # in the order of preference
+
+    def seats(self, registry: Registry, prompt: Sequence[int], deadline: float) -> list[Seat | ThreadedSeat]:
+        """An open seat for each drafter that is ready, in the order of preference; `deadline` is in seconds."""
+        with self._lock:
+            members = dict(self._members)
+        why = self._pressure() if any(member.loads for member in members.values()) else ""
+        seats: list[Seat | ThreadedSeat] = []
+        for name, member in members.items():
+            try:
+                seat = self._ready_seat(name, member, registry, prompt, deadline, why)
+            except BaseException as error:
+                log.warning("drafter %s gets no seat: it raised %s", name, where(error))
+                continue
+            if seat is not None:
+                seats.append(seat)
+        return seats
+
+    def describe(self) -> dict[str, dict[str, str]]:
+        """By drafter: its state, and why it is in it or what the drafter itself says."""
+        with self._lock:
+            members = dict(self._members)
+        return {name: {"state": member.state, "about": member.about()} for name, member in members.items()}
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Let every drafter give back what it holds, and wait for it a little."""
+        with self._lock:
+            for name, member in self._members.items():
+                self._let_go(name, member)
+            self._members, leaving, self._leaving = {}, self._leaving, []
+        for worker in leaving:
+            worker.join(timeout)
+
+    def settle(self, timeout: float) -> bool:
+        """Wait until no drafter is loading; False when that takes longer than `timeout` seconds."""
+        with self._lock:
+            members = list(self._members.values())
+        return all(member.worker.settle(timeout) for member in members)
+
+    def _hired(self, name: str, drafter: Drafter, registry: Registry) -> _Member | None:
+        try:
+            return self._hire(name, drafter, registry)
+        except BaseException as error:
+            log.warning("drafter %s is not used: it raised %s", name, where(error))
+            return None
+
+    def _hire(self, name: str, drafter: Drafter, registry: Registry) -> _Member:
+        used = drafter
+        if isinstance(drafter, LoadableDrafter) and getattr(drafter, "hosted", False):
+            used = self._wrap(drafter)
+        member = _Member(drafter, used, Worker(name))
+        if member.loads:
+            self._load(name, member, registry)
+        return member
+
+    def _ready_seat(
+        self, name: str, member: _Member, registry: Registry, prompt: Sequence[int], deadline: float, pressure: str
+    ) -> Seat | ThreadedSeat | None:
+        """A seat if the drafter is ready; else see to it for the next request. Raises what the drafter raises."""
+        if pressure and member.loads and member.state == "ready":
+            self._unload(name, member, pressure)
+        if member.gone:
+            self._postpone(member)
+            member.state, member.trouble = "failed", "its process ended"
+        if member.state in ("failed", "refused", "unloaded") and self._clock() >= member.retry_at and not pressure:
+            self._load(name, member, registry)
+        return self._seat(member, registry, prompt, deadline) if member.state == "ready" else None
+
+    def _let_go(self, name: str, member: _Member) -> None:
+        if member.loads:
+            member.worker.post(lambda: self._leave(name, member))
+        member.worker.end()
+        self._leaving = [worker for worker in self._leaving if worker.alive] + [member.worker]
+
+    def _load(self, name: str, member: _Member, registry: Registry) -> None:
+        member.state, member.trouble = "loading", ""
+        if not member.worker.post(lambda: self._loading(name, member, registry)):
+            self._failed(name, member, WorldError("the system has no thread left for it"), "")
+
+    def _loading(self, name: str, member: _Member, registry: Registry) -> None:
+        """On the drafter's thread."""
+        drafter = member.drafter
+        if not isinstance(drafter, LoadableDrafter):
+            return
+        try:
+            if self._host is None:
+                raise Refused(f"{name} has something to load, which nobody here does for it")
+            footprint = drafter.footprint(self._host, self._pin, self._options)
+            if footprint is None:
+                drafter.load(self._host, self._pin, self._options)
+            elif not isinstance(footprint, Footprint):
+                raise ProtocolViolation(f"{name}: footprint returned a {type(footprint).__name__}, not a Footprint")
+            else:
+                with self._loading_one:  # so that each is admitted beside all that is loaded
+                    self._admit(name, footprint, self._footprints())
+                    member.footprint = footprint
+                    drafter.load(self._host, self._pin, self._options)
+            if self._bridge(drafter, registry) is None:  # also builds what the bridge keeps, while nobody waits
+                raise Refused(f"{name} has another vocabulary than {self._pin.name}, and no bridge joins the two")
+        except BaseException as error:
+            stuck = member.free()
+            member.footprint = None
+            self._failed(name, member, error, stuck)
+        else:
+            member.retry_after = FIRST_RETRY
+            member.state = "ready"
+            log.info("drafter %s is ready", name)
+
+    def _failed(self, name: str, member: _Member, error: BaseException, stuck: str) -> None:
+        """`stuck` says why it could not give back what it had of the load, if so."""
+        refused = isinstance(error, AdmissionRefused)  # until there is room
+        if isinstance(error, Refused) or (isinstance(error, PilotfishError) and not isinstance(error, WorldError)):
+            refused, member.retry_at = True, math.inf
+        else:
+            self._postpone(member)
+        what = said(error) if isinstance(error, PilotfishError) else f"{type(error).__name__}: {said(error)}"
+        if stuck:
+            refused, what = False, f"{what}; {stuck}"
+        wait = member.retry_at - self._clock()
+        member.trouble = what if refused or math.isinf(wait) else f"{what}; tried again in {wait:.0f} s"
+        member.state = "refused" if refused else "failed"
+        log.warning("drafter %s is %s: %s", name, member.state, member.trouble)
+
+    def _postpone(self, member: _Member) -> None:
+        member.retry_at = self._clock() + member.retry_after
+        member.retry_after = min(2 * member.retry_after, LAST_RETRY)
+
+    def _unload(self, name: str, member: _Member, why: str) -> None:
+        log.warning("drafter %s gives its memory back: %s", name, why)
+        self._postpone(member)
+        member.state, member.trouble, member.footprint = "unloaded", why, None
+        member.worker.post(lambda: self._leave(name, member))
+
+    def _leave(self, name: str, member: _Member) -> None:
+        """Have a drafter give back what it holds, on its thread."""
+        if stuck := member.free():
+            log.warning("drafter %s: %s", name, stuck)
+            if member.state == "unloaded":  # and not asked to load again meanwhile
+                member.state, member.trouble = "failed", f"{member.trouble}; {stuck}"
+
+    def _pressure(self) -> str:
+        """Why the loaded drafters must give their memory back; empty while they need not, or nobody can tell."""
+        try:
+            return self._pressed(self._footprints())
+        except BaseException as error:  # it asks the verifier, a plugin as well
+            log.warning("whether memory is short cannot be told: it raised %s", where(error))
+            return ""
+
+    def _footprints(self) -> list[Footprint]:
+        """Of the drafters that are loaded."""
+        with self._lock:
+            return [member.footprint for member in self._members.values() if member.footprint is not None]
+
+    def _bridge(self, drafter: Drafter, registry: Registry) -> tuple[str, Bridge] | None:
+        # A drafter without a vocabulary of its own speaks the target's ids.
+        return registry.bridge(getattr(drafter, "vocabulary", None) or self._vocabulary, self._vocabulary)
+
+    def _seat(
+        self, member: _Member, registry: Registry, prompt: Sequence[int], deadline: float
+    ) -> Seat | ThreadedSeat | None:
+        drafter = member.drafter
+        found = self._bridge(drafter, registry)
+        if found is None:
+            log.warning("drafter %s has another vocabulary than %s and no bridge fits", drafter.name, self._pin.name)
+            return None
+        seat: Seat | ThreadedSeat
+        if getattr(drafter, "inline", False):
+            seat = Seat(drafter, found[1], n_vocab=self._n_vocab, refusals=member.refusals)
+        else:
+            worker = SameThread() if getattr(drafter, "engine_thread", False) else member.worker
+            seat = ThreadedSeat(
+                drafter, found[1], worker, n_vocab=self._n_vocab, deadline=deadline, refusals=member.refusals
+            )
+        seat.open(self._pin, prompt)
+        if seat.dropped:
+            seat.close()
+            return None
+        return seat
+
+
+def _word(drafter: Drafter) -> str:
+    try:
+        status = getattr(drafter, "status", None)
+        return one_line(str(status())) if callable(status) else ""
+    except BaseException as error:
+        return f"status raised {where(error)}"

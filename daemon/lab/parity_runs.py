@@ -1,0 +1,230 @@
+"""The proof: every workload answered plainly and with every kind of drafter, and the ids compared.
+
+Drafters are made to speculate whether it pays or not (`controller.Eager`), so that as many forwards of as many widths
+as possible stand behind the comparison. The oracle replays the plain answer: right everywhere, wrong at every third
+token, wrong everywhere. Those three reach full acceptance, every kind of partial acceptance, and none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pilotfish.daemon.certify.lookup import environment, find_lane
+from pilotfish.daemon.chat.chat_template import ChatTemplate, Conversation
+from pilotfish.daemon.config.files import Config, Drafters, Plugins, Speculation
+from pilotfish.daemon.core.controller import Eager
+from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.drafters.drafting import lineup_for
+from pilotfish.daemon.drafters.memory_bounds import private_bytes
+from pilotfish.daemon.lab.workloads import Mode, Workload
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.protocols import TargetEngine, Verifier
+from pilotfish.hooks.types import EngineOptions, Lane, SamplingParams, TargetPin
+from pilotfish.manifests.gguf import read_metadata
+from pilotfish.manifests.pins import pin_file
+
+VERIFIER = "llama"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Drafters as a parity run uses them, each with its config table. `replays` adds the plain answer to the tables."""
+
+    title: str
+    tables: Mapping[str, Mapping[str, Any]]
+    replays: bool = False
+
+
+def contenders_for(lane: Lane) -> tuple[Contender, ...]:
+    """What every answer is compared with: right, partly right and wrong drafters.
+
+    In a lane of three, rounds of two proposals never reach a third token, so every second one is wrong there.
+    """
+    nth, word = (2, "second") if lane.max_width <= 3 else (3, "third")
+    return (
+        Contender("suffix", {"suffix": {}}),
+        Contender("oracle", {"oracle": {}}, replays=True),
+        Contender(f"oracle, every {word} wrong", {"oracle": {"wrong_every": nth}}, replays=True),
+        Contender("junk", {"oracle": {"wrong_every": 1}}, replays=True),
+    )
+
+
+N_CONTENDERS = 4
+LOADING_SECONDS = 600.0  # what drafters with something to load may take
+
+
+def contenders_of(config: Config, names: Sequence[str]) -> tuple[Contender, ...]:
+    """The config's drafters of these names, each alone, and from two on all together."""
+    tables = {name: config.drafters.tables.get(name, {}) for name in names}
+    alone = [Contender(name, {name: table}) for name, table in tables.items()]
+    return (*alone, *([Contender("all together", tables)] if len(tables) > 1 else []))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One answer compared with the plain one. `differs_at` is the index of the first other id, None if equal."""
+
+    model: str
+    lane: str
+    workload: str
+    mode: str
+    contender: str
+    tokens: int
+    drafted: int
+    accepted: int
+    differs_at: int | None
+
+    @property
+    def equal(self) -> bool:
+        return self.differs_at is None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "equal": self.equal}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A loaded model under test."""
+
+    pin: TargetPin
+    engine: TargetEngine
+    template: ChatTemplate
+    verifier: Verifier
+    options: EngineOptions
+    before: int = 0  # bytes of private memory before the model was loaded
+    plugins: Plugins = field(default_factory=Plugins)
+    _kept: dict[str, Generator] = field(default_factory=dict)  # by contender: drafters may take long to load
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        state_dir: Path | None,
+        *,
+        lane: Lane | None = None,
+        options: EngineOptions | None = None,
+        certified: bool = False,
+        plugins: Plugins | None = None,
+    ) -> Subject:
+        """Load the GGUF at `path` in `lane`, or in the lane that the check at load finds. `close` it afterwards.
+
+        With `certified` a certificate's lane comes first. Its environment stays in force, so one process can do that
+        for one model only.
+        """
+        verifier = Registry.load().verifier(VERIFIER)
+        if verifier is None:
+            raise EngineError("libllama is not installed: pip install 'pilotfish[llama]'")
+        pin = pin_file(path, state_dir)
+        options = replace(options or EngineOptions(), state_dir=state_dir)
+        if lane is None and certified:
+            lane = find_lane(pin, verifier, options).lane
+        before = private_bytes()
+        with environment(lane):
+            engine = verifier.load(pin, lane, options)
+        template = ChatTemplate.of_model(read_metadata(path).chat_template, pin.tokenizer, engine.tokenizer)
+        return cls(pin, engine, template, verifier, options, before, plugins or Plugins())
+
+    def close(self) -> None:
+        """Let every drafter go, then the engine."""
+        for generator in self._kept.values():
+            generator.lineup.close()
+        self.engine.close()
+
+    def request(self, workload: Workload, mode: Mode, n_predict: int) -> GenerationRequest:
+        """The workload as ids, with the mode's sampling."""
+        messages = [{"role": "system", "content": workload.system}, {"role": "user", "content": workload.prompt}]
+        prompt = self.template.render(Conversation(messages if workload.system else messages[1:]))
+        return GenerationRequest(
+            prompt=tuple(self.engine.tokenizer.encode(prompt)),
+            sampling=SamplingParams(**mode.options, top_p=0.9, min_p=0.0),
+            n_predict=n_predict,
+        )
+
+    def answer(self, request: GenerationRequest, contender: Contender | None, plain: Sequence[int] = ()) -> Answered:
+        """Answer `request`, plainly without a contender."""
+        emissions: list[Emission] = []
+        outcome = self._generator(contender, plain).generate(request, emissions.extend, lambda: False)
+        return Answered(tuple(emission.token for emission in emissions), outcome)
+
+    def _generator(self, contender: Contender | None, plain: Sequence[int]) -> Generator:
+        if contender is None:
+            return self._new({})
+        if contender.replays:
+            return self._new({name: {**table, "tokens": list(plain)} for name, table in contender.tables.items()})
+        if contender.title not in self._kept:
+            self._kept[contender.title] = self._loaded(self._new(contender.tables))
+        return self._kept[contender.title]
+
+    def _new(self, tables: Mapping[str, Mapping[str, Any]]) -> Generator:
+        speculation = Speculation(parity="none", deadline_ms=60_000)
+        config = Config(speculation, Drafters(tuple(tables), tables), plugins=self.plugins)
+        lineup = lineup_for(self.engine, self.pin, self.verifier, self.options, config, before=self.before)
+        registry = Registry.load(config)
+        return Generator(self.engine, self.pin, registry, config, controller=Eager, lineup=lineup)
+
+    def _loaded(self, generator: Generator) -> Generator:
+        """The same, once its drafters are ready. Raises EngineError when one cannot be had."""
+        generator.lineup.settle(LOADING_SECONDS)
+        for name in generator.config.drafters.order:
+            found = generator.lineup.describe().get(name)
+            if found is None:
+                raise EngineError("; ".join(map(str, generator.registry.problems)))
+            if found["state"] != "ready":
+                raise EngineError(f"drafter {name} is {found['state']}: {found['about']}")
+        return generator
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The ids of one answer and how it was made."""
+
+    tokens: tuple[int, ...]
+    outcome: Outcome
+
+
+def run_parity(
+    subject: Subject,
+    workloads: Sequence[Workload],
+    modes: Sequence[Mode],
+    *,
+    n_predict: int = 256,
+    contenders: Sequence[Contender] = (),
+) -> Iterator[Trial]:
+    """Compare every contender's ids with the plain ones, for every workload in every mode."""
+    contenders = contenders or contenders_for(subject.engine.lane)
+    for workload in workloads:  # the prompt is fed once for all its answers
+        for mode in modes:
+            request = subject.request(workload, mode, n_predict)
+            plain = subject.answer(request, None).tokens
+            for contender in contenders:
+                yield _trial(subject, workload, mode, contender, plain, subject.answer(request, contender, plain))
+
+
+def _trial(
+    subject: Subject, workload: Workload, mode: Mode, contender: Contender, plain: Sequence[int], got: Answered
+) -> Trial:
+    timings = got.outcome.timings
+    return Trial(
+        model=subject.pin.quantization or subject.pin.name,
+        lane=subject.engine.lane.name,
+        workload=workload.name,
+        mode=mode.name,
+        contender=contender.title,
+        tokens=len(got.tokens),
+        drafted=timings.draft_n,
+        accepted=timings.draft_n_accepted,
+        differs_at=first_difference(plain, got.tokens),
+    )
+
+
+def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """The first index at which two id lists differ, their shorter length if one continues, None if they are equal."""
+    for i, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return i
+    return None if len(a) == len(b) else min(len(a), len(b))

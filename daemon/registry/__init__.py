@@ -1,0 +1,1 @@
+"""Plugins: where they come from, how they are loaded, and what went wrong."""

@@ -1,0 +1,108 @@
+"""The runner's link to the daemon: plans come in and are followed between two requests, reports go out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator
+
+from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.control.address import socket_path
+from pilotfish.daemon.control.control_client import Governed
+from pilotfish.daemon.control.plans import Plan, Registration, Report, needs_new_registry
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.hooks.errors import ConfigError
+from pilotfish.manifests.blob_users import blob_of
+
+log = logging.getLogger("pilotfish.runner")
+
+
+@contextlib.asynccontextmanager
+async def linked(generator: object, launch: Launch, port: int, begun_with: Plan) -> AsyncIterator[None]:
+    """Follow the daemon, whether it runs now or only later, until the block ends.
+
+    `begun_with` is what the model was loaded with. A generator of another kind than ours follows nobody.
+    """
+    if not isinstance(generator, Generator):
+        yield
+        return
+    try:
+        path = socket_path(begun_with.config)
+    except ConfigError as error:
+        log.warning("no daemon can reach this runner: %s", error)
+        yield
+        return
+    follower = Follower(generator, begun_with)
+    link = Governed(path, registration_of(generator, launch, port), follower.follow, follower.report)
+    link.start()
+    try:
+        yield
+    finally:
+        await link.close()
+
+
+class Follower:
+    """Makes a generator do what the last plan says."""
+
+    def __init__(self, generator: Generator, begun_with: Plan) -> None:
+        self._generator = generator
+        self._plan = begun_with
+
+    async def follow(self, plan: Plan) -> None:
+        """From the next request on. Plugins are loaded on a thread, only if they are others."""
+        registry = None
+        if needs_new_registry(self._plan, plan):
+            registry = await asyncio.to_thread(Registry.load, plan.config)
+        before = self._generator.standing
+        self._generator.reconfigure(plan.config, registry)
+        self._plan = plan
+        after = self._generator.standing
+        if registry or before != after:
+            plugins = f", plugins loaded again (generation {plan.generation})" if registry else ""
+            log.info("from the next request on: %s %s%s", after.state, after.reason, plugins)
+
+    def report(self) -> Report:
+        """How it goes."""
+        generator = self._generator
+        available = generator.registry.drafters
+        return Report(
+            totals=generator.totals,
+            standing=generator.standing,
+            drafters=tuple(name for name in generator.config.drafters.order if name in available),
+            problems=tuple(map(str, generator.registry.problems)),
+            lineup=generator.lineup.describe(),
+        )
+
+
+def names_of(launch: Launch) -> tuple[str, ...]:
+    """The models that Ollama may be asking for with this launch: all with these weights."""
+    blob = blob_of(launch.model)
+    return tuple(user.name.short for user in blob.users) if blob else ()
+
+
+def in_force(config: Config, launch: Launch) -> Config:
+    """The config for this launch's models."""
+    return config.for_models(names_of(launch))
+
+
+def registration_of(generator: Generator, launch: Launch, port: int) -> Registration:
+    """How a runner introduces itself."""
+    pin, lane = generator.pin, generator.engine.lane
+    names = names_of(launch) or (pin.name,)
+    return Registration(
+        pid=os.getpid(),
+        port=port,
+        model=names[0],
+        started=time.time(),
+        digest=pin.manifest_digest or pin.weights[0].digest,
+        lane=lane.name,
+        parity=lane.parity,
+        widths=lane.widths,
+        drafters=generator.config.drafters.order,
+        aliases=names[1:],
+    )

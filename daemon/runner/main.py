@@ -1,0 +1,189 @@
+"""The runner process: `python -m pilotfish.daemon.runner.main --model BLOB --port N ...`, as llama-server.
+
+It listens at once and answers 503 while the model loads. It ends with 0 on SIGTERM or SIGINT, or when the front that
+started it is gone, and with 1, after a line that says why, when the launch is not for it, the port is taken, the model
+cannot be loaded, or anything else goes wrong before it is. Where the shim named a stock llama-server it becomes that
+one instead of ending with 1, and starts one beside itself for requests that it does not serve. It also ends
+with 1, and is not replaced, when its engine's thread ends: Ollama loads the model again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import uvloop
+
+from pilotfish.daemon.certify.idle_certifier import certifying, idle_certifier
+from pilotfish.daemon.config import files, paths
+from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
+from pilotfish.daemon.http.connection import ORDINARY, Limits
+from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.processes.parent_death import when_let_go
+from pilotfish.daemon.registry.plugin_trouble import describe
+from pilotfish.daemon.runner.daemon_link import in_force, linked
+from pilotfish.daemon.runner.engine_thread import Generates
+from pilotfish.daemon.runner.launch_arguments import Launch, parse
+from pilotfish.daemon.runner.model_card import ModelCard
+from pilotfish.daemon.runner.server import Server
+from pilotfish.daemon.runner.sidecar import Sidecar
+from pilotfish.hooks.errors import EngineError, PilotfishError
+from pilotfish.ollama_overlay.attempts import Attempts
+from pilotfish.ollama_overlay.stock import become_stock, stock_server
+
+log = logging.getLogger("pilotfish.runner")
+
+STOP_SECONDS = 3.0  # what a forward pass in progress gets to end
+_SHUTDOWN = 0.5  # seconds that an answer under way may take, once its generation is cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How serving ended: why it failed before the model was ready, if it did, and whether the engine's thread ended.
+
+    `lost` says why no request could be answered any more, if that was the reason.
+    """
+
+    failure: str = ""
+    stopped: bool = True
+    lost: str = ""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until told to stop; returns the exit code, unless the stock server takes this process over."""
+    _set_up_logging()
+    arguments = sys.argv[1:] if argv is None else argv
+    ready = threading.Event()
+    try:
+        # Per token, uvloop takes 150 us less of the cores that the engine computes on than asyncio's own loop.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+            ending = loop.run(serve(parse(arguments), arguments, ready))
+    except PilotfishError as error:
+        ending = Ending(str(error))
+    except KeyboardInterrupt:  # Ctrl-C before anybody listened for it
+        raise
+    except BaseException as error:  # the floor is plain Ollama, whatever happened
+        if ready.is_set():
+            raise
+        log.error("starting failed", exc_info=error)
+        ending = Ending(f"starting failed: {describe(error)}")
+    if ending.failure:
+        if stock_server():
+            become_stock(ending.failure, arguments)
+        log.error("%s", ending.failure)
+    code = 1 if ending.failure or ending.lost else 0
+    if not ending.stopped:
+        # The engine's thread is inside the library and would crash in it while the interpreter goes away.
+        logging.shutdown()
+        os._exit(code)
+    return code
+
+
+async def serve(launch: Launch, arguments: Sequence[str], ready: threading.Event, limits: Limits = ORDINARY) -> Ending:
+    """Load and serve until a signal. `arguments` are what `launch` was parsed from. Raises ConfigError.
+
+    `ready` is set once the model is loaded: from then on there is no way back to the stock server.
+    """
+    stop = _stop_on_signals()
+    settings = in_force(_with_engine_log(files.load_or_last_good()), launch)
+    begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
+    sidecar = Sidecar.of_this_process(arguments, settings.engine.sidecar_idle_s)
+    server = Server(
+        lambda: _load(launch, settings, ready), host=launch.host, n_predict=launch.n_predict, sidecar=sidecar
+    )
+    try:
+        listening = await listeners(launch.host, launch.port)
+    except OSError as error:
+        return Ending(f"cannot listen on {launch.host} port {launch.port}: {error.strerror}; choose another --port")
+    port = listening[0].getsockname()[1]
+    try:
+        async with serving(server.app, listening, limits, shutdown_timeout=_SHUTDOWN):
+            log.info("listening on http://%s:%d", launch.host, port)
+            try:
+                ending = await _until_stopped(server, stop, launch, port, begun_with, settings.engine.certify_idle_s)
+            finally:
+                server.cancel()
+    finally:
+        if sidecar is not None:
+            await sidecar.close()
+    return replace(ending, stopped=server.join(STOP_SECONDS))
+
+
+async def _until_stopped(
+    server: Server, stop: asyncio.Event, launch: Launch, port: int, begun_with: Plan, certify_after: float
+) -> Ending:
+    """Serve until the signal to stop, until loading failed, or until the engine's thread is lost."""
+    loaded = server.start()
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if loaded.done() and (error := loaded.exception()):
+        stopping.cancel()
+        if not isinstance(error, PilotfishError):
+            log.error("loading failed", exc_info=error)
+        return Ending(f"cannot load {launch.model}: {error}")
+    lost = asyncio.create_task(server.lost())
+    if loaded.done():
+        log.info("model loaded: %s", launch.name)
+        idle = idle_certifier(server.certification, lambda: server.busy, certify_after)
+        async with linked(server.generator, launch, port, begun_with), certifying(idle):
+            await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
+    if lost.done():
+        log.error("%s; the process ends", lost.result())
+        return Ending(lost=lost.result())
+    await stopping
+    log.info("stopping")
+    return Ending()
+
+
+def _load(launch: Launch, settings: files.Config, ready: threading.Event) -> tuple[Generates, ModelCard]:
+    # Imported here, on the engine's thread: the engine's libraries take a while, and /health should answer meanwhile.
+    from pilotfish.daemon.runner.loading import load
+
+    state_dir = paths.state_dir()
+    attempts = Attempts(state_dir, launch.model)
+    with attempts.watched() if stock_server() else contextlib.nullcontext():
+        try:
+            loaded = load(launch, settings, state_dir)
+        except StopIteration as error:  # the one exception that the future of a load cannot carry
+            raise EngineError(describe(error)) from error
+    attempts.forget()
+    ready.set()
+    return loaded
+
+
+def _with_engine_log(settings: files.Config) -> files.Config:
+    """The config, with libllama's log sent to stderr under Ollama, which reads sizes and devices from it."""
+    if stock_server() is None:
+        return settings
+    tables = settings.verifiers.tables
+    llama = {"log": "stderr", **tables.get("llama", {})}
+    return replace(settings, verifiers=files.Verifiers({**tables, "llama": llama}))
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    when_let_go(stop.set)
+    return stop
+
+
+def _set_up_logging() -> None:
+    """To stderr. libllama's own lines go out as they are, because Ollama reads its memory accounting from them."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
+    engine_log = logging.getLogger("pilotfish.llama")
+    engine_log.propagate = False
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    engine_log.addHandler(handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""What a runner says about itself: `/props`, `/v1/models`, `/slots`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pilotfish
+from pilotfish.daemon.chat.chat_template import ChatTemplate
+from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.runner.wire.generation_settings import sampling_json
+from pilotfish.daemon.runner.wire.sampling_options import RANDOM_SEED
+from pilotfish.hooks.types import Lane, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """The loaded model. Counts are tokens, parameters or bytes; zeros where the file does not say."""
+
+    name: str  # what the launch calls it
+    path: str
+    template: ChatTemplate
+    n_ctx: int
+    n_vocab: int
+    lane: Lane
+    vocab_type: int = 0
+    n_ctx_train: int = 0
+    n_embd: int = 0
+    n_params: int = 0
+    size: int = 0
+    quantization: str = ""
+    certification: str = ""  # the job that would certify the model; empty when it is certified or cannot be
+
+
+def models_json(card: ModelCard) -> dict[str, Any]:
+    """`/v1/models`, with the second list that Ollama-like clients of llama-server read."""
+    listed = {
+        "name": card.name,
+        "model": card.name,
+        "modified_at": "",
+        "size": "",
+        "digest": "",
+        "type": "model",
+        "description": "",
+        "tags": [""],
+        "capabilities": ["completion"],
+        "parameters": "",
+        "details": {
+            "parent_model": "",
+            "format": "gguf",
+            "family": "",
+            "families": [""],
+            "parameter_size": "",
+            "quantization_level": "",
+        },
+    }
+    return {"models": [listed], "object": "list", "data": [_model(card)]}
+
+
+def _model(card: ModelCard) -> dict[str, Any]:
+    return {
+        "id": card.name,
+        "aliases": [card.name],
+        "tags": [],
+        "object": "model",
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "created": int(time.time()),
+        "owned_by": "pilotfish",
+        "meta": {
+            "vocab_type": card.vocab_type,
+            "n_vocab": card.n_vocab,
+            "n_ctx": card.n_ctx,
+            "n_ctx_train": card.n_ctx_train,
+            "n_embd": card.n_embd,
+            "n_params": card.n_params,
+            "size": card.size,
+            "ftype": card.quantization,
+        },
+    }
+
+
+def props_json(card: ModelCard) -> dict[str, Any]:
+    """`/props`, and the lane under pilotfish's own key."""
+    return {
+        "default_generation_settings": {"params": _defaults(), "n_ctx": card.n_ctx},
+        "total_slots": 1,
+        "model_alias": card.name,
+        "model_ftype": card.quantization,
+        "model_path": card.path,
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "media_marker": "",
+        "endpoint_slots": True,
+        "endpoint_props": False,
+        "endpoint_metrics": True,
+        "ui": False,
+        "ui_settings": {},
+        "chat_template": card.template.source,
+        "chat_template_caps": _CAPABILITIES,
+        "bos_token": card.template.bos,
+        "eos_token": card.template.eos,
+        "build_info": f"pilotfish-{pilotfish.__version__}",
+        "is_sleeping": False,
+        "cors_proxy_enabled": False,
+        "pilotfish": {
+            "version": pilotfish.__version__,
+            "lane": card.lane.name,
+            "widths": card.lane.widths,
+            "parity": card.lane.parity,
+            "reason": card.lane.reason,
+        },
+    }
+
+
+def slots_json(card: ModelCard, running: GenerationRequest | None) -> list[dict[str, Any]]:
+    """`/slots`: the one slot and what it is busy with."""
+    slot: dict[str, Any] = {
+        "id": 0,
+        "n_ctx": card.n_ctx,
+        "speculative": card.lane.max_width > 1,
+        "is_processing": running is not None,
+    }
+    if running is not None:
+        slot |= {"n_prompt_tokens": len(running.prompt), "params": sampling_json(running.sampling)}
+    return [slot]
+
+
+def _defaults() -> dict[str, Any]:
+    return sampling_json(SamplingParams(seed=RANDOM_SEED))
+
+
+_CAPABILITIES = {
+    "supports_object_arguments": False,
+    "supports_parallel_tool_calls": False,
+    "supports_preserve_reasoning": False,
+    "supports_reasoning_effort": False,
+    "supports_string_content": True,
+    "supports_system_role": True,
+    "supports_tool_calls": False,
+    "supports_tools": False,
+    "supports_typed_content": False,
+}

@@ -1,0 +1,307 @@
+"""llama-server's endpoints on aiohttp, as far as text goes. Before the model is loaded every one answers 503."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+from aiohttp import web
+
+from pilotfish.daemon.http.gate import gate
+from pilotfish.daemon.http.json_text import kind, parse_object
+from pilotfish.daemon.registry.containment import guarded
+from pilotfish.daemon.runner.engine_thread import EngineThread, Generates
+from pilotfish.daemon.runner.metrics import CONTENT_TYPE, Metrics
+from pilotfish.daemon.runner.model_card import ModelCard, models_json, props_json, slots_json
+from pilotfish.daemon.runner.relay import relay
+from pilotfish.daemon.runner.responding import Form, json_response, respond
+from pilotfish.daemon.runner.sidecar import Sidecar
+from pilotfish.daemon.runner.wire import completion, openai_answers
+from pilotfish.daemon.runner.wire.chat_request import completion_body, leave_to_stock, read_conversation
+from pilotfish.daemon.runner.wire.completion_request import CompletionRequest, read_completion
+from pilotfish.daemon.runner.wire.fields import Fields
+from pilotfish.daemon.runner.wire.prompt_ids import tokenize
+from pilotfish.hooks.errors import EngineError, PilotfishError, RequestError, UnsupportedRequest
+from pilotfish.hooks.protocols import Tokenizer
+
+log = logging.getLogger("pilotfish.runner")
+
+MAX_BODY = 64 << 20  # bytes
+LONG_TEXT = 1 << 14  # bytes of a body from which parsing and tokenizing leave the event loop
+
+Load = Callable[[], tuple[Generates, ModelCard]]
+_T = TypeVar("_T")
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+_NOT_FOUND = {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}}
+
+
+class Server:
+    """One model behind llama-server's protocol. `load` runs on the engine's thread.
+
+    `start` begins to load, and `app` may be served at once. To end: `cancel`, clean the app up, `join`. With a
+    `sidecar`, which stays the caller's to close, what this server does not do is done by stock.
+    """
+
+    def __init__(
+        self, load: Load, *, host: str = "127.0.0.1", n_predict: int = -1, sidecar: Sidecar | None = None
+    ) -> None:
+        """`host` is where it listens."""
+        self.metrics = Metrics()
+        middlewares = [_errors, gate(host), self._ready, self._beside]
+        self.app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
+        self._load = load
+        self._sidecar = sidecar
+        self._n_predict = n_predict
+        self._card: ModelCard | None = None
+        self._engine = EngineThread(self._load_generator, self.metrics.count)
+        self._add_routes()
+
+    def start(self) -> asyncio.Future[None]:
+        """Load the model; the future is done when requests are answered, or raises what loading raised."""
+        return self._engine.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered or waits."""
+        relaying = self._sidecar is not None and self._sidecar.active
+        return relaying or self._engine.running is not None or self._engine.waiting > 0
+
+    @property
+    def certification(self) -> str:
+        """The job that would certify the loaded model; empty when there is nothing to certify."""
+        return self._card.certification if self._card else ""
+
+    @property
+    def generator(self) -> Generates | None:
+        """What answers, once the model is loaded."""
+        return self._engine.generator
+
+    async def lost(self) -> str:
+        """Wait until no request can be answered any more, although nobody told this server to end; why."""
+        return await self._engine.lost()
+
+    def cancel(self) -> None:
+        """End the running answer and refuse those that wait, so that every open connection ends soon."""
+        self._engine.cancel()
+
+    def join(self, timeout: float) -> bool:
+        """Whether the engine's thread has ended, after at most `timeout` seconds. No handler may run any more."""
+        return self._engine.join(timeout)
+
+    def _load_generator(self) -> Generates:
+        generator, self._card = self._load()
+        return generator
+
+    @web.middleware
+    async def _ready(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if self._engine.generator is None:
+            return json_response(_LOADING, 503)
+        if self._engine.failure:
+            raise EngineError(self._engine.failure)
+        return await handler(request)
+
+    @web.middleware
+    async def _beside(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """What is not done here goes to the stock server, if there is one."""
+        try:
+            return await handler(request)
+        except UnsupportedRequest as error:
+            if self._sidecar is None:
+                raise
+            log.info("%s goes to the stock llama-server: %s", request.path, error)
+        return await relay(request, self._sidecar)
+
+    def _add_routes(self) -> None:
+        get: dict[str, _Handler] = {
+            "/health": self._health,
+            "/props": self._props,
+            "/metrics": self._metrics,
+            "/models": self._models,
+            "/slots": self._slots,
+            "/pilotfish/explain": self._explain,
+        }
+        post: dict[str, _Handler] = dict.fromkeys(_NOT_HERE, _not_here) | dict.fromkeys(_NOWHERE, _nowhere)
+        post |= {
+            "/completion": self._completion,
+            "/completions": self._completion,
+            "/v1/completions": self._openai_completion,
+            "/chat/completions": self._chat_completion,
+            "/v1/chat/completions": self._chat_completion,
+            "/apply-template": self._apply_template,
+            "/tokenize": self._tokenize,
+            "/detokenize": self._detokenize,
+        }
+        aliases = {"/v1/health": self._health, "/v1/models": self._models}
+        self.app.add_routes(web.get(path, handler) for path, handler in (get | aliases).items())
+        self.app.add_routes(web.post(path, handler) for path, handler in post.items())
+
+    @property
+    def _model(self) -> ModelCard:
+        assert self._card is not None  # set before the generator, without which no handler runs
+        return self._card
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        assert self._engine.generator is not None
+        return self._engine.generator.engine.tokenizer
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return json_response({"status": "ok"})
+
+    async def _props(self, request: web.Request) -> web.Response:
+        return json_response(props_json(self._model))
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return json_response(models_json(self._model))
+
+    async def _slots(self, request: web.Request) -> web.Response:
+        running = self._engine.running
+        return json_response(slots_json(self._model, running.request if running else None))
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        self.metrics.processing = int(self._engine.running is not None)
+        self.metrics.deferred = self._engine.waiting
+        return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        explain = getattr(self._engine.generator, "explain", None)
+        if explain is None:
+            raise UnsupportedRequest("what answers here decides nothing that could be explained")
+        return json_response(explain())
+
+    async def _completion(self, request: web.Request) -> web.StreamResponse:
+        parsed = await self._read(request, lambda body: body)
+        return await self._respond(request, parsed, completion.Native(parsed, self._model.name))
+
+    async def _openai_completion(self, request: web.Request) -> web.StreamResponse:
+        parsed = await self._read(request, openai_answers.checked_text_body)
+        return await self._respond(request, parsed, openai_answers.Text(parsed, self._model.name))
+
+    async def _chat_completion(self, request: web.Request) -> web.StreamResponse:
+        prefill = ""
+
+        def render(body: dict[str, Any]) -> dict[str, Any]:
+            nonlocal prefill
+            if self._sidecar is not None:
+                leave_to_stock(body, self._model.template)
+            conversation = read_conversation(body, self._model.template)
+            prefill = conversation.prefill
+            return completion_body(body, self._model.template.render(conversation))
+
+        parsed = await self._read(request, render, blocks=True)
+        return await self._respond(request, parsed, openai_answers.Chat(parsed, self._model.name, prefill))
+
+    async def _apply_template(self, request: web.Request) -> web.Response:
+        def render(body: dict[str, Any]) -> str:
+            return self._model.template.render(read_conversation(body, self._model.template))
+
+        prompt = await _off_loop(await request.read(), lambda raw: render(parse_object(raw)), blocks=True)
+        return json_response({"prompt": prompt})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        return json_response({"tokens": await _off_loop(await request.read(), self._tokens)})
+
+    def _tokens(self, raw: bytes) -> list[Any]:
+        fields = Fields(parse_object(raw))
+        add, parse = fields.boolean("add_special"), fields.boolean("parse_special", True)
+        ids = tokenize(fields.raw("content", ""), self._tokenizer, add_special=add, parse_special=parse)
+        self._check_ids(ids)
+        if not fields.boolean("with_pieces"):
+            return ids
+        return [{"id": token, "piece": _piece(self._tokenizer.piece(token, special=True))} for token in ids]
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        def text(raw: bytes) -> str:
+            ids = Fields(parse_object(raw)).array("tokens")
+            self._check_ids(ids)
+            return self._tokenizer.decode(ids).decode("utf-8", "replace")
+
+        return json_response({"content": await _off_loop(await request.read(), text)})
+
+    def _check_ids(self, ids: list[Any]) -> None:
+        for token in ids:
+            if not isinstance(token, int) or isinstance(token, bool):
+                raise RequestError(f"Field 'tokens': expected token ids, got {kind(token)}")
+            if not 0 <= token < self._model.n_vocab:
+                raise RequestError(f"Field 'tokens': {token} is no token; ids go from 0 to {self._model.n_vocab - 1}")
+
+    async def _read(
+        self, request: web.Request, change: Callable[[dict[str, Any]], dict[str, Any]], *, blocks: bool = False
+    ) -> CompletionRequest:
+        def read(raw: bytes) -> CompletionRequest:
+            body = change(parse_object(raw))
+            return read_completion(body, self._tokenizer, self._model.n_vocab, n_predict=self._n_predict)
+
+        return await _off_loop(await request.read(), read, blocks=blocks)
+
+    async def _respond(self, http: web.Request, request: CompletionRequest, form: Form) -> web.StreamResponse:
+        return await respond(http, request, form, self._engine, self._tokenizer, self._model.n_ctx)
+
+
+_NOT_HERE = {
+    "/infill": "infilling",
+    "/v1/responses": "the responses API",
+    "/v1/messages": "the messages API",
+    "/lora-adapters": "LoRA adapters",
+}
+
+# What stock refuses as well, with the same status, when it is launched without a flag for it; with that flag, the
+# launch is stock's. Starting a second server to hear it say no would cost the memory for the model once more.
+_NOWHERE = {
+    **dict.fromkeys(("/embedding", "/embeddings", "/v1/embeddings"), "embeddings"),
+    **dict.fromkeys(("/rerank", "/v1/rerank"), "reranking"),
+    "/v1/audio/transcriptions": "audio",
+    "/props": "changing global properties",
+}
+
+
+async def _not_here(request: web.Request) -> NoReturn:
+    raise UnsupportedRequest(
+        f"This server does not support {_NOT_HERE[request.path]}. Turn speculation off for this model to reach the "
+        "stock llama-server"
+    )
+
+
+async def _nowhere(request: web.Request) -> web.Response:
+    refusal = UnsupportedRequest(f"This server does not support {_NOWHERE[request.path]}. Start it with a flag for it")
+    return json_response({"error": completion.error_json(refusal)}, 501)
+
+
+async def _off_loop(raw: bytes, work: Callable[[bytes], _T], *, blocks: bool = False) -> _T:
+    """`work(raw)`, on a thread when it may take long enough for others to notice, or `blocks`, as templates do."""
+    safely = partial(guarded, lambda: work(raw))  # it asks the tokenizer, which is a plugin's
+    return await asyncio.to_thread(safely) if blocks or len(raw) >= LONG_TEXT else safely()
+
+
+def _piece(piece: bytes) -> str | list[int]:
+    try:
+        return piece.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(piece)
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Every error as llama-server's error object."""
+    try:
+        return await handler(request)
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+        return json_response(_NOT_FOUND, 404)
+    except web.HTTPRequestEntityTooLarge:
+        message = f"the body is larger than {MAX_BODY >> 20} MiB; send a shorter one"
+        return json_response({"error": {"code": 413, "message": message, "type": "invalid_request_error"}}, 413)
+    except web.HTTPException as error:
+        wrong = {"code": error.status, "message": error.reason, "type": "invalid_request_error"}
+        return json_response({"error": wrong}, error.status)
+    except ConnectionError:  # the client is gone
+        raise
+    except Exception as error:
+        if not isinstance(error, PilotfishError):
+            log.exception("%s failed", request.path)
+        body = completion.error_json(error)
+        return json_response({"error": body}, body["code"])

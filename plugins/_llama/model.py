@@ -1,0 +1,141 @@
+"""Loading a GGUF: parameters in, a model and a context out, or an error that names the file and the remedy."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from pilotfish.hooks.errors import BrokenModel, EngineError
+from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.plugins._llama.context import LlamaContext
+from pilotfish.plugins._llama.library import last_words, lib
+
+CACHE_TYPES = {
+    "f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3, "iq4_nl": 20, "q5_0": 6, "q5_1": 7,
+}  # fmt: skip
+
+CELL_BLOCK = 256  # cells are allotted in multiples of this
+BLOCK_ROOM = 16  # rows of logits a context has room for at least; no lane found at load is wider
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a context is made with: cache types by name, flash attention (None: libllama decides), repacking."""
+
+    cache_type_k: str
+    cache_type_v: str
+    flash_attention: bool | None
+    repack: bool = True
+
+    @property
+    def title(self) -> str:
+        """For people: `flash, K bf16, V f16`."""
+        flash = {True: "flash", False: "no flash", None: "flash auto"}[self.flash_attention]
+        return f"{flash}, K {self.cache_type_k}, V {self.cache_type_v}"
+
+
+STOCK = Setting("f16", "f16", None)
+
+
+def setting_for(lane: Lane | None, options: EngineOptions) -> Setting:
+    """The lane's own setting; without a lane what the launch asked for, and the exact default for the rest.
+
+    Caches of two different types keep every width on the same attention code (measured on CPU: bit-equal
+    rows for widths 1 to 65, at stock's speed). A launch without flash attention is left as stock has it.
+    """
+    if lane is not None:
+        return Setting(lane.cache_type_k, lane.cache_type_v, lane.flash_attention, lane.repack)
+    flash = options.flash_attention is not False
+    if options.cache_type_k or options.cache_type_v or not flash:
+        return Setting(options.cache_type_k or "f16", options.cache_type_v or "f16", flash)
+    return Setting("bf16", "f16", True)
+
+
+def default_threads() -> int:
+    """Physical cores, as llama-server counts them, within what this process may use."""
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    return max(1, min(cores, allowed))
+
+
+def load_model(pin: TargetPin, setting: Setting, options: EngineOptions) -> Any:
+    """The `llama_model`. Raises BrokenModel when libllama refuses the file or cannot generate with it."""
+    params = lib.llama_model_default_params()
+    params.use_extra_bufts = setting.repack
+    if options.gpu_layers is not None:
+        params.n_gpu_layers = options.gpu_layers
+    if not options.use_mmap:
+        params.load_mode = lib.LLAMA_LOAD_MODE_NONE
+    last_words()
+    model = _open_files([os.fsencode(weight.path) for weight in pin.weights], params)
+    if not model:
+        raise BrokenModel(f"{pin.name}: libllama cannot load {pin.path}: {last_words()}; {_remedy(pin)}")
+    if lib.llama_model_has_encoder(model) or not lib.llama_model_has_decoder(model):
+        lib.llama_model_free(model)
+        raise BrokenModel(f"{pin.name}: {pin.path} is not a decoder-only text model; {_remedy(pin)}")
+    return model
+
+
+def _open_files(paths: list[bytes], params: Any) -> Any:
+    if len(paths) == 1:
+        return lib.llama_model_load_from_file(paths[0], params)
+    array = (ctypes.c_char_p * len(paths))(*paths)
+    return lib.llama_model_load_from_splits(array, len(paths), params)
+
+
+def _remedy(pin: TargetPin) -> str:
+    return f"pull {pin.name} again, or leave this model to the stock server"
+
+
+def make_context(
+    model: Any, pin: TargetPin, setting: Setting, options: EngineOptions, width: int, *, swa_full: bool = False
+) -> LlamaContext:
+    """A context of one sequence with room for blocks of `width` rows. Raises EngineError.
+
+    With `swa_full` the layers of a sliding window keep all cells, so that their tail can be cut like any other.
+    """
+    params = lib.llama_context_default_params()
+    threads = options.threads or default_threads()
+    # libllama rounds the cells up to this but limits a batch to what was asked for, and aborts on a longer one
+    params.n_ctx = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
+    params.n_batch = params.n_ubatch = max(options.batch_size, width)
+    params.n_threads = params.n_threads_batch = threads
+    params.n_seq_max = 1
+    params.kv_unified = False
+    params.swa_full = swa_full
+    params.n_outputs_max = width
+    params.n_outputs_max_per_seq = width
+    params.type_k = _cache_type(pin, setting.cache_type_k)
+    params.type_v = _cache_type(pin, setting.cache_type_v)
+    params.flash_attn_type = _FLASH[setting.flash_attention]
+    return LlamaContext(model, params, pin.name, width)
+
+
+_FLASH = {
+    None: lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    True: lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    False: lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
+
+
+def _cache_type(pin: TargetPin, name: str) -> int:
+    try:
+        return CACHE_TYPES[name.lower()]
+    except KeyError:
+        known = ", ".join(CACHE_TYPES)
+        raise EngineError(f"{pin.name}: unknown cache type {name!r}; use one of {known}") from None
+
+
+def cuts_its_tail(model: Any, context: LlamaContext) -> str:
+    """Empty when the cache can give up its last cells, otherwise why not. Found out by trying; clears the cache."""
+    if lib.llama_model_n_swa(model) > 0:
+        return "its sliding window forgets cells that a rollback would need"
+    bos = max(0, lib.llama_vocab_bos(lib.llama_model_get_vocab(model)))
+    context.feed([bos, bos])
+    cut = context.cut(1)
+    context.clear()
+    return "" if cut else "its memory cannot cut its tail (recurrent or hybrid)"

@@ -1,0 +1,1 @@
+"""What the suffix drafter remembers of earlier answers."""

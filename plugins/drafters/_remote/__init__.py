@@ -1,0 +1,1 @@
+"""The dialects of the remote drafter, and the HTTP below them."""

@@ -1,0 +1,66 @@
+"""Certifying in idle moments: it waits, a request ends it, and it tries again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pilotfish.daemon.certify.idle_certifier import IdleCertifier, certifying, idle_certifier
+
+COPY_JOB = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.readline())"
+HANG = "import sys, time, pathlib; pathlib.Path(sys.argv[1]).write_text('begun'); time.sleep(600)"
+
+
+def certifier(script: str, path: Path, busy: list[bool]) -> IdleCertifier:
+    command = (sys.executable, "-c", script, str(path))
+    return IdleCertifier("job\n", lambda: busy[0], command=command, idle_seconds=0.02, poll_seconds=0.01)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never happened")
+
+
+async def test_the_job_reaches_the_process_and_its_success_is_reported(tmp_path: Path) -> None:
+    assert await certifier(COPY_JOB, tmp_path / "out", [False]).run()
+    assert (tmp_path / "out").read_text() == "job\n"
+
+
+async def test_a_process_that_fails_is_not_repeated(tmp_path: Path) -> None:
+    assert not await certifier("raise SystemExit(1)", tmp_path / "out", [False]).run()
+
+
+async def test_while_requests_come_nothing_is_started(tmp_path: Path) -> None:
+    busy = [True]
+    task = asyncio.create_task(certifier(COPY_JOB, tmp_path / "out", busy).run())
+    await asyncio.sleep(0.2)
+    assert not (tmp_path / "out").exists()
+    busy[0] = False
+    assert await task
+
+
+async def test_a_request_ends_it_and_it_starts_again_later(tmp_path: Path) -> None:
+    busy, path = [False], tmp_path / "out"
+    idle = certifier(HANG, path, busy)
+    async with certifying(idle):
+        await until(path.exists)
+        busy[0] = True
+        await until(lambda: idle.interruptions == 1)
+        path.unlink()
+        busy[0] = False
+        await until(path.exists)
+
+
+def test_it_can_be_switched_off_and_without_a_job_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
+    assert idle_certifier("job\n", lambda: False) is not None
+    assert idle_certifier("", lambda: False) is None
+    monkeypatch.setenv("PILOTFISH_CERTIFY", "off")
+    assert idle_certifier("job\n", lambda: False) is None

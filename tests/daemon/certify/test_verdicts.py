@@ -1,0 +1,174 @@
+import json
+from dataclasses import replace
+
+import pytest
+from gguf import GGMLQuantizationType
+
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity
+from pilotfish.daemon.certify.device import device_name
+from pilotfish.daemon.certify.verdicts import describe_models
+from pilotfish.hooks.types import Lane
+from pilotfish.manifests import manifest as media
+from pilotfish.manifests.store import Store
+from tests.manifests.builders import damage, safetensors_bytes, smollm2_path, tiny_gguf, write_model
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "models")
+
+
+@pytest.fixture
+def report(store, tmp_path):
+    """The report of a store with one model made of a tiny GGUF and further layers."""
+
+    def report(*layers, config=None, **options):
+        data = tiny_gguf(tmp_path / "layer.gguf", **options).read_bytes()
+        write_model(store.root, "m", [(media.MODEL, data), *layers], config)
+        (found,) = describe_models(store, tmp_path / "state").models
+        return found
+
+    return report
+
+
+def test_a_plain_model_can_speculate(report):
+    found = report()
+    assert (found.name, found.status, found.can_speculate, found.reason, found.limits) == (
+        "m:latest",
+        "ok",
+        True,
+        "",
+        (),
+    )
+    assert (found.format, found.family, found.parameter_size, found.quantization) == ("gguf", "llama", "1K", "Q4_0")
+    assert found.weights[0].startswith("sha256:")
+    assert len(found.tokenizer) == len(found.manifest_digest) == 64
+
+
+def test_the_config_blob_is_believed_before_the_weights(report):
+    config = {"model_format": "gguf", "model_family": "smol", "model_type": "1T", "file_type": "Q8_0"}
+    found = report(config=config)
+    assert (found.family, found.parameter_size, found.quantization) == ("smol", "1T", "Q8_0")
+
+
+@pytest.mark.parametrize(
+    ("layers", "options", "reason"),
+    [
+        ([(media.ADAPTER, b"GGUF")], {}, "bundles 1 adapter layer: stock llama-server serves it"),
+        ([(media.PROJECTOR, b"GGUF")], {}, "1 projector layer"),
+        ([(media.DRAFT, b"GGUF")], {}, "1 draft layer"),
+        ([(media.PREFIX + "lora", b"?")], {}, "a layer of unknown weights"),
+        ([], {"tensors": ("token_embd.weight", "v.blk.0.weight")}, "1 vision or audio tensors inside the model file"),
+        ([], {"architecture": "bert"}, "an embedding model"),
+        ([], {"values": {"llama.pooling_type": 3}}, "an embedding model"),
+        ([], {"values": {"general.type": "mmproj"}, "tokens": None}, "its model layer is a mmproj"),
+    ],
+)
+def test_what_stock_must_serve_says_why(report, layers, options, reason):
+    found = report(*layers, **options)
+    assert found.status == "ok"
+    assert not found.can_speculate
+    assert reason in found.reason
+    assert found.limits == ()
+    assert found.verdict.startswith("no: ")
+    assert len(found.verdict.split()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        (
+            {"tensor_type": GGMLQuantizationType.Q6_K},
+            "Q6_K weights: the widths that keep tokens equal are checked at load",
+        ),
+        ({"tensor_type": GGMLQuantizationType.F16}, "F16 weights"),
+        ({"values": {"llama.attention.sliding_window": 512}}, "a sliding window of 512 tokens"),
+        ({"architecture": "mamba", "values": {"mamba.ssm.conv_kernel": 4}}, "recurrent layers"),
+        ({"tensors": ("token_embd.weight", "mtp.fc.weight")}, "bundles a drafter of its own"),
+    ],
+)
+def test_what_may_narrow_speculation_is_a_limit_not_a_reason(report, options, limit):
+    found = report(**options)
+    assert found.can_speculate
+    assert found.reason == ""
+    assert limit in found.limits[0]
+    assert found.verdict == "checked at load"
+
+
+def test_unknown_metadata_does_not_disable_speculation(report):
+    assert report((media.PREFIX + "novelty", b"{}")).can_speculate
+
+
+def test_an_mlx_model_goes_its_own_way(store):
+    write_model(store.root, "mlx", [(media.TENSOR, safetensors_bytes("a"), "a")], {"model_format": "safetensors"})
+    (found,) = describe_models(store).models
+    assert (found.status, found.format, found.can_speculate) == ("ok", "safetensors", False)
+    assert found.verdict == "no: MLX model"
+    assert "MLX" in found.reason
+
+
+def test_a_remote_model_is_not_ours(store):
+    write_model(
+        store.root, "gpt-oss:20b-cloud", [], {"remote_host": "https://ollama.com:443", "remote_model": "gpt-oss"}
+    )
+    (found,) = describe_models(store).models
+    assert (found.can_speculate, found.verdict) == (False, "no: remote")
+    assert "runs on https://ollama.com:443" in found.reason
+
+
+def test_broken_and_skipped_entries_stand_beside_the_good_ones(store, tmp_path):
+    store.add_gguf("good", tiny_gguf(tmp_path / "a.gguf"))
+    zeroed = store.add_gguf("zeroed", tiny_gguf(tmp_path / "b.gguf", tokens=("x", "y")))
+    damage(store.blob(zeroed.layers[0]))
+    write_model(store.root, "empty", []).write_bytes(b"")
+    listing = describe_models(store)
+    found = {report.name: report for report in listing.models}
+    assert found["good:latest"].status == "ok"
+    broken = found["zeroed:latest"]
+    assert (broken.status, broken.can_speculate, broken.verdict) == ("broken", False, "no: broken")
+    assert zeroed.layers[0].digest.blob in broken.reason
+    (skipped,) = listing.skipped
+    assert skipped.path.parts[-2:] == ("empty", "latest")
+    assert "is empty" in skipped.reason
+    table = json.loads(json.dumps(listing.to_json()))
+    assert [entry["name"] for entry in table["models"]] == ["good:latest", "zeroed:latest"]
+    assert table["skipped"] == [{"path": str(skipped.path), "reason": skipped.reason}]
+
+
+def test_damage_behind_a_sound_header_is_found_when_asked(store, tmp_path):
+    path = store.blob(store.add_gguf("m", tiny_gguf(tmp_path / "a.gguf")).layers[0])
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[:-1] + b"\x01")
+    assert [model.status for model in describe_models(store, verify=False).models] == ["ok"]
+    assert [model.status for model in describe_models(store).models] == ["broken"]
+
+
+def test_a_report_is_json(report):
+    found = report()
+    assert json.loads(json.dumps(found.to_json()))["can_speculate"] is True
+
+
+@pytest.mark.model
+def test_a_real_model(store, tmp_path):
+    store.add_gguf("smollm2:135m", smollm2_path())
+    (found,) = describe_models(store, tmp_path / "state").models
+    assert (found.name, found.quantization, found.context_length) == ("smollm2:135m", "Q4_1", 8192)
+    assert found.verified
+    assert found.can_speculate
+    assert found.limits == ()
+
+
+def test_a_certified_model_shows_its_lane_and_why_it_is_no_wider(report, tmp_path):
+    found = report()
+    identity = Identity(found.weights, "build", device_name(), None, None, None, None, None, ())
+    lane = Lane("plain", (1,), parity="none", reason="only single steps are alike")
+    made = Certificate(identity, "m", "1", "", 64, lane, 1.0, 1.0, 1.0, (), (), (), (), (), 1.0, False)
+    CertificateStore(tmp_path / "state").put(made)
+    assert "widths 1, parity none" in report().certificate
+    assert "only single steps are alike" in report().certificate
+    CertificateStore(tmp_path / "state").put(replace(made, identity=replace(identity, device="another machine")))
+    assert report().certificate == made.summary()
+    assert report().verdict == "no: widths differ"
+    CertificateStore(tmp_path / "state").put(replace(made, lane=replace(lane, widths=(1, 2, 3))))
+    assert report().verdict == "yes, certified"

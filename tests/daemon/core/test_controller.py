@@ -1,0 +1,301 @@
+"""What the controller decides, on a clock that only moves when a forward is run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pilotfish.daemon.core.controller import GRACE, MAX_LOSS, Controller, Eager
+from pilotfish.daemon.core.costs import CostModel, Round
+from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.hooks.types import EMPTY, Proposal, SamplingParams
+from tests.fakes.clock import FakeClock
+from tests.fakes.drafters import ScriptedDrafter
+from tests.fakes.engine import FakeEngine
+from tests.fakes.session import Answer, answer
+
+PROMPT = (5, 9, 3, 7)
+PLAIN = 0.010  # seconds
+CHEAP = {width: PLAIN * (1 + 0.2 * (width - 1)) for width in range(1, 17)}
+DEAR = {1: PLAIN, **dict.fromkeys(range(2, 17), 4 * PLAIN)}
+
+
+def request(n: int) -> GenerationRequest:
+    return GenerationRequest(PROMPT, SamplingParams(temperature=0), n_predict=n)
+
+
+def run(costs: dict[int, float], drafter: ScriptedDrafter | None, n: int, model: CostModel | None = None):
+    """The answer, the seconds it took, and the engine."""
+    clock = FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(costs[width]))
+    model = model or CostModel(engine.lane.widths)
+    controller = Controller(model, max_width=16)
+    result = answer(engine, request(n), [drafter] if drafter else [], controller=controller, clock=clock)
+    return result, clock.now, engine
+
+
+def plain(n: int) -> Answer:
+    return run(CHEAP, None, n)[0]
+
+
+def perfect(n: int, most: int = 15) -> ScriptedDrafter:
+    ids = plain(n).ids
+    return ScriptedDrafter(lambda history, k: ids[len(history) - len(PROMPT) :][: min(k, most)])
+
+
+def test_a_drafter_that_is_right_is_used_at_the_widest_forward_that_pays():
+    result, seconds, engine = run(CHEAP, perfect(400), 400)
+    assert engine.widths.count(16) > 15
+    assert seconds < 0.5 * 400 * PLAIN
+    assert result.ids == plain(400).ids
+
+
+def test_high_acceptance_is_no_argument_when_a_round_costs_more_than_it_commits():
+    """Plain step 10 ms; a round costs 40 ms and commits 3: it must park."""
+    _, seconds, engine = run(DEAR, perfect(400, most=2), 400)
+    speculative = [width for width in engine.widths if width > 1]
+    assert 1 <= len(speculative) <= 10
+    assert seconds <= 400 * PLAIN * (1 + MAX_LOSS) + GRACE * PLAIN + 4 * PLAIN
+
+
+def test_a_drafter_that_is_always_wrong_is_parked_within_the_budget():
+    wrong = ScriptedDrafter(lambda history, k: [0] * k)
+    _, seconds, _ = run(CHEAP, wrong, 1000)
+    assert seconds <= 1000 * PLAIN * (1 + MAX_LOSS) + (GRACE + 4) * PLAIN
+
+
+def test_what_one_request_learned_spares_the_next_one_the_trial():
+    wrong = ScriptedDrafter(lambda history, k: [0] * k)
+    clock_free = CostModel(tuple(range(1, 17)))
+    run(CHEAP, wrong, 1000, clock_free)
+    _, seconds, _ = run(CHEAP, wrong, 200, clock_free)
+    assert seconds <= 200 * PLAIN * (1 + MAX_LOSS) + 2 * PLAIN
+
+
+def test_a_slow_drafter_is_charged_for_its_own_time():
+    clock = FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(CHEAP[width]))
+
+    def slow(history, k):
+        clock.advance(0.050)
+        return []
+
+    controller = Controller(CostModel(engine.lane.widths), max_width=16)
+    answer(engine, request(1000), [ScriptedDrafter(slow)], controller=controller, clock=clock)
+    assert clock.now <= 1000 * PLAIN * (1 + MAX_LOSS) + GRACE * PLAIN + 0.050
+
+
+def test_a_drafter_that_turns_bad_is_dropped_and_found_again_when_it_turns_good():
+    ids = plain(3000).ids
+
+    def moody(history, k):
+        at = len(history) - len(PROMPT)
+        right = ids[at : at + k]
+        return [0] * k if 500 <= at < 1500 else right
+
+    _, _, engine = run(CHEAP, ScriptedDrafter(moody), 3000)
+    half = len(engine.widths) // 2
+    assert max(engine.widths[:40]) == 16
+    assert engine.widths[half - 100 : half].count(1) > 80
+    assert engine.widths[-40:].count(16) > 20
+
+
+def test_the_cheaper_of_two_widths_wins_even_when_it_is_wider():
+    steps = {**CHEAP, 12: PLAIN * 5, 16: PLAIN * 3.5}
+    _, _, engine = run(steps, perfect(600), 600)
+    tail = engine.widths[-20:]
+    assert tail.count(16) > tail.count(12)
+
+
+def test_a_stall_does_not_change_what_a_forward_is_known_to_cost():
+    costs = CostModel((1, 2))
+    clock = FakeClock()
+    calls = iter(range(10_000))
+
+    def forward(width):
+        clock.advance(1.0 if next(calls) == 50 else PLAIN)
+
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), widths=(1, 2), on_forward=forward)
+    answer(engine, request(100), [], controller=Controller(costs, max_width=2), clock=clock)
+    known = costs.cost(1, 10)
+    assert known is not None
+    assert PLAIN <= known < 1.5 * PLAIN
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    slope=st.floats(0.0, 2.0),
+    steps=st.lists(st.floats(0.5, 2.0), min_size=16, max_size=16),
+    right=st.floats(0, 1),
+    confidence=st.floats(0, 1),
+    draft_ms=st.sampled_from([0.0, 0.0, 0.1, 5.0]),
+    n=st.integers(50, 600),
+    seed=st.integers(0, 999),
+    certified=st.booleans(),
+)
+def test_the_loss_stays_within_the_account_whatever_costs_and_acceptance_are(
+    slope, steps, right, confidence, draft_ms, n, seed, certified
+):
+    """Random cost curves with steps, random acceptance, any honesty of the drafter, any drafting time.
+
+    With a certificate's costs the bound is the account's own; without, one round may cost more than it was taken for.
+    """
+    costs = {1: PLAIN, **{w: PLAIN * max(1.0, (1 + slope * (w - 1)) * steps[w - 1]) for w in range(2, 17)}}
+    surprise = draft_ms / 1000 + (0.0 if certified else max(costs.values()))
+    clock = FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(costs[width]))
+    rng = random.Random(seed)
+    undrafted, plain_seconds, _ = run(costs, None, n)
+    ids = undrafted.ids
+
+    def guess(history, k):
+        clock.advance(draft_ms / 1000)
+        at = len(history) - len(PROMPT)
+        return [token if rng.random() < right else 0 for token in ids[at : at + k]]
+
+    model = CostModel(engine.lane.widths)
+    if certified:
+        model.seed((width, 64, seconds) for width, seconds in costs.items())
+    controller = Controller(model, max_width=16)
+    drafter = ScriptedDrafter(guess, confidence=confidence)
+    result = answer(engine, request(n), [drafter], controller=controller, clock=clock)
+    assert result.ids == ids
+    assert clock.now <= plain_seconds + MAX_LOSS * n * PLAIN + GRACE * PLAIN + surprise + 1e-9
+
+
+def test_seeded_costs_keep_their_relation_to_the_plain_step_that_is_measured_here() -> None:
+    costs = CostModel((1, 2, 4, 8))
+    costs.seed([(1, 64, 0.010), (2, 64, 0.012), (8, 64, 0.036)])
+    assert costs.cost(8, 100) is None  # nothing was timed here yet
+    costs.observe(plain_round(seconds=0.020))
+    assert costs.cost(8, 100) == pytest.approx(0.072)
+    assert costs.cost(4, 100) == pytest.approx(0.040)  # on the line between its neighbours
+    assert costs.samples(8, 100) == 0
+
+
+def test_what_is_measured_here_replaces_what_was_seeded() -> None:
+    costs = CostModel((1, 8))
+    costs.seed([(1, 64, 0.010), (8, 64, 0.036)])
+    costs.observe(plain_round(seconds=0.010))
+    costs.observe(replace(plain_round(seconds=0.050), width=8))
+    assert costs.cost(8, 100) == pytest.approx(0.050)
+
+
+def plain_round(seconds: float) -> Round:
+    return Round(100, 1, "", EMPTY, 0, 1, 0.0, seconds, seconds)
+
+
+# --- several drafters, and slow ones ---------------------------------------------------------------------------
+
+
+def together(drafters, n, costs=CHEAP, model=None):
+    clock = FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(costs[width]))
+    model = model or CostModel(engine.lane.widths)
+    result = answer(engine, request(n), drafters, controller=Controller(model, max_width=16), clock=clock)
+    return result, clock.now, engine, model
+
+
+def test_the_drafter_from_which_more_is_expected_is_used_whatever_the_order():
+    ids = plain(600).ids
+    right = ScriptedDrafter(lambda history, k: ids[len(history) - len(PROMPT) :][:k], name="right")
+    wrong = ScriptedDrafter(lambda history, k: [0] * k, name="wrong")
+    for order in ([right, wrong], [wrong, right]):
+        _, seconds, _, model = together(order, 600)
+        assert seconds < 0.5 * 600 * PLAIN
+        used = [round.drafter for round in model.recent if round.proposal]
+        assert used.count("right") > 0.9 * len(used)
+
+
+def test_what_a_drafter_would_have_said_counts_although_another_was_used():
+    ids = plain(400).ids
+    good = ScriptedDrafter(lambda history, k: ids[len(history) - len(PROMPT) :][:k], name="good", confidence=0.99)
+    late = ScriptedDrafter(lambda history, k: ids[len(history) - len(PROMPT) :][:3], name="late", confidence=0.6)
+    _, _, _, model = together([good, late], 400)
+    assert "late" not in {round.drafter for round in model.recent}
+    assert model.acceptance.estimate("late", 0.6) > 0.9
+
+
+def controller_knowing(draft: float | None, acceptance: float, *, gain: float = 1.0) -> Controller:
+    """One that timed plain steps and wide forwards, and knows a drafter `far`."""
+    model = CostModel(tuple(range(1, 17)))
+    for width in range(1, 17):
+        model.observe(Round(10, width, "", EMPTY, 0, 1, 0.0, CHEAP[width], CHEAP[width]))
+    if draft is not None:
+        model.drafts.observe("far", 15, draft)
+    said = Proposal((1,) * 15, (0.9,) * 15)
+    for _ in range(40):
+        model.acceptance.observe("far", said, 15 if acceptance == 1 else 0, 15)
+    controller = Controller(model, max_width=16)
+    for _ in range(3):
+        controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
+    controller.gain = gain
+    return controller
+
+
+def test_a_slow_drafter_is_waited_for_when_it_promises_more_than_it_takes():
+    controller = controller_knowing(0.020, acceptance=1)
+    terms = controller.terms("far", 10, 15, controller.plain(10))
+    assert terms is not None
+    assert terms.k == 15
+    assert 0.020 <= terms.patience <= 0.040
+
+
+@pytest.mark.parametrize(("draft", "acceptance"), [(0.500, 1), (0.020, 0)])
+def test_one_that_takes_too_long_or_is_wrong_is_not(draft, acceptance):
+    controller = controller_knowing(draft, acceptance)
+    assert controller.terms("far", 10, 15, controller.plain(10)) is None
+
+
+def test_nobody_is_waited_for_on_credit():
+    controller = controller_knowing(0.100, acceptance=1, gain=-0.020)
+    assert controller.terms("far", 10, 15, controller.plain(10)) is None
+
+
+def test_a_proposal_at_hand_must_be_beaten_by_the_one_that_takes_time():
+    controller = controller_knowing(0.020, acceptance=1)
+    at_hand = controller.weigh(Proposal((1,) * 15, (0.99,) * 15), "suffix", 10)
+    assert at_hand.k == 15
+    assert controller.terms("far", 10, 15, at_hand) is None
+
+
+def test_of_a_drafter_never_asked_the_price_is_found_out_within_the_account():
+    controller = controller_knowing(None, acceptance=1, gain=0.0)
+    terms = controller.terms("far", 10, 3, controller.plain(10))
+    assert terms is not None
+    assert 0 < terms.patience <= GRACE * PLAIN
+
+
+def test_a_drafter_on_this_machine_pays_for_its_prompts_with_what_it_won():
+    model = CostModel((1, 2))
+    controller = Controller(model, max_width=2)
+    assert controller.may_open("llama", 1000)
+    controller.opened("llama", 1000, 0.5)
+    assert not controller.may_open("llama", 1000)
+    model.drafts.won("llama", 1.2)
+    assert controller.may_open("llama", 1000)
+    assert not controller.may_open("llama", 4000)
+
+
+def test_time_in_which_a_drafter_was_busy_here_is_charged_and_teaches_no_cost():
+    model = CostModel((1, 2))
+    controller = Controller(model, max_width=2)
+    for _ in range(3):
+        controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
+    controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, 5 * PLAIN, 5 * PLAIN, contended=True))
+    assert controller.gain == pytest.approx(-4 * PLAIN)
+    assert model.cost(1, 10) == pytest.approx(PLAIN)
+
+
+def test_the_labs_controller_verifies_what_does_not_pay_in_the_second_request_too():
+    model = CostModel(tuple(range(1, 17)))
+    wrong = ScriptedDrafter(lambda history, k: [0] * k)
+    clock = FakeClock()
+    for _ in range(2):
+        engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(DEAR[width]))
+        answer(engine, request(40), [wrong], controller=Eager(model, max_width=16), clock=clock)
+        assert engine.widths.count(1) <= 1

@@ -1,0 +1,177 @@
+"""A loaded model whose settings change while it answers."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+
+from pilotfish.daemon.config.files import Config, Drafters, Speculation
+from pilotfish.daemon.core.controller import Eager
+from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.registry.plugin_sources import PluginSource
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.hooks.specs import hookimpl
+from pilotfish.hooks.types import Lane
+from tests.fakes.drafters import ScriptedDrafter
+from tests.fakes.engine import FakeEngine, fake_pin
+from tests.fakes.misbehaviour import RAISED
+from tests.fakes.session import SameIds
+
+CONFIG = Config(drafters=Drafters(order=("scripted",)))
+OFF = replace(CONFIG, speculation=Speculation(enabled=False))
+
+
+def registry_of(drafter: ScriptedDrafter) -> Registry:
+    class Plugin:
+        @hookimpl
+        def pilotfish_register_drafters(self, register):
+            register("scripted", lambda config: drafter)
+
+        @hookimpl
+        def pilotfish_register_bridges(self, register):
+            register("same", lambda ours, theirs: SameIds())
+
+    registry = Registry(CONFIG)
+    assert registry.add(PluginSource("scripted", "folder", "here", Plugin))
+    return registry
+
+
+def drafter_of(token: int = 5) -> ScriptedDrafter:
+    return ScriptedDrafter(lambda history, k: [token] * k)
+
+
+def generator_of(drafter: ScriptedDrafter, config: Config = CONFIG, lane: Lane | None = None) -> Generator:
+    engine = FakeEngine()
+    engine.lane = lane or engine.lane
+    return Generator(engine, fake_pin(), registry_of(drafter), config, controller=Eager)
+
+
+def ask(generator: Generator, n: int = 6, during=lambda: None):
+    ids: list[int] = []
+
+    def emit(emissions):
+        during()
+        ids.extend(emission.token for emission in emissions)
+
+    outcome = generator.generate(GenerationRequest((3, 4), n_predict=n), emit, lambda: False)
+    return ids, outcome
+
+
+def test_a_change_takes_effect_with_the_next_request_and_changes_no_token():
+    generator = generator_of(drafter_of())
+    before = ask(generator)
+    during = ask(generator, during=lambda: generator.reconfigure(OFF))
+    after = ask(generator)
+    assert before[1].speculated
+    assert during[1].speculated
+    assert not after[1].speculated
+    assert before[0] == during[0] == after[0]
+
+
+def test_new_plugins_serve_the_next_request_and_the_old_ones_the_open_session():
+    first, second = drafter_of(), drafter_of()
+    generator = generator_of(first)
+    ask(generator, during=lambda: generator.reconfigure(CONFIG, registry_of(second)))
+    assert (len(first.sessions), len(second.sessions)) == (1, 0)
+    assert first.sessions[0].closed == 1
+    ask(generator)
+    assert (len(first.sessions), len(second.sessions)) == (1, 1)
+
+
+def test_without_new_plugins_the_old_ones_stay():
+    drafter = drafter_of()
+    generator = generator_of(drafter, OFF)
+    ask(generator)
+    assert not drafter.sessions
+    generator.reconfigure(CONFIG)
+    ask(generator)
+    assert len(drafter.sessions) == 1
+
+
+def test_limits_are_the_configs():
+    made: list[dict] = []
+
+    def controller(costs, **limits):
+        made.append(limits)
+        return Eager(costs, **limits)
+
+    config = replace(CONFIG, speculation=Speculation(max_loss=0.5, max_width=3))
+    generator = Generator(FakeEngine(), fake_pin(), registry_of(drafter_of()), config, controller=controller)
+    ask(generator)
+    assert made == [{"max_width": 3, "max_loss": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("lane", "wanted", "speculates"),
+    [
+        ("stock", "stock", True),
+        ("stock", "lane", True),
+        ("lane", "lane", True),
+        ("lane", "stock", False),
+        ("none", "lane", False),
+        ("none", "none", True),
+    ],
+)
+def test_a_lane_that_promises_less_than_the_config_asks_for_is_not_used(lane, wanted, speculates):
+    config = replace(CONFIG, speculation=Speculation(parity=wanted))
+    generator = generator_of(drafter_of(), config, Lane("some", (1, 2, 3, 4), parity=lane))
+    assert generator.standing.state == ("active" if speculates else "plain")
+    assert ask(generator)[1].speculated is speculates
+    assert speculates or f"parity '{lane}', the config asks for '{wanted}'" in generator.standing.reason
+
+
+def test_the_standing_says_why_not():
+    generator = generator_of(drafter_of(), lane=Lane("narrow", (1,), reason="every width differs"))
+    assert (generator.standing.state, generator.standing.reason) == ("plain", "every width differs")
+    generator.reconfigure(OFF)
+    assert (generator.standing.state, generator.standing.reason) == ("off", "switched off in the config")
+
+
+def test_drafts_that_do_not_pay_are_parked_until_something_changes():
+    generator = generator_of(ScriptedDrafter(lambda history, k: [31 - history[-1]] * k))
+    ask(generator, 40)
+    assert generator.standing.state == "parked"
+    assert "did not pay" in generator.standing.reason
+    generator.reconfigure(CONFIG)
+    assert generator.standing.state == "active"
+
+
+def test_totals_add_up():
+    generator = generator_of(drafter_of())
+    reports = [ask(generator, n)[1].report for n in (6, 9)]
+    totals = generator.totals
+    assert (totals.requests, totals.committed) == (2, sum(report.committed for report in reports))
+    assert totals.drafted == sum(report.drafted for report in reports) > 0
+    assert totals.acceptance == totals.accepted / totals.drafted
+    assert type(totals).from_json(totals.to_json()) == totals
+
+
+@pytest.mark.parametrize("error", RAISED)
+@pytest.mark.parametrize("hook", ["pilotfish_session_opened", "pilotfish_session_closed"])
+def test_whatever_an_observer_raises_the_drafters_are_let_go(hook, error):
+    class Observer:
+        pass
+
+    def broken(**arguments):
+        raise error
+
+    setattr(Observer, hook, hookimpl(lambda self, session: broken()))
+    drafter = drafter_of()
+    generator = generator_of(drafter)
+    generator.registry.add(PluginSource("observer", "folder", "there", Observer))
+    with contextlib.suppress(BaseException):
+        ask(generator)
+    assert drafter.sessions[0].closed == 1
+
+
+def test_what_a_drafter_does_wrong_is_in_the_description():
+    drafter = ScriptedDrafter(lambda history, k: [5.0])
+    generator = generator_of(drafter)
+    plain, _ = ask(generator_of(drafter_of(), OFF))
+    ids, outcome = ask(generator)
+    assert ids == plain
+    assert "a float as an id" in outcome.report.dropped["scripted"]
+    assert generator.lineup.describe()["scripted"]["about"].startswith("3 proposals refused, the last: proposed")

@@ -1,0 +1,45 @@
+"""Our runner with the packaged model, and a stock llama-server with the same settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.state import with_known_lanes
+from tests.server_processes import RUNNER, ServerProcess, running
+
+STOCK = Path(__file__).resolve().parents[3] / ".cache" / "stock"  # where `make stock` puts it
+CONTEXT = 2048
+SETTINGS = ("-c", str(CONTEXT), "-t", "1", "--flash-attn", "on", "--cache-type-k", "bf16", "--cache-type-v", "f16")
+
+
+@pytest.fixture(scope="session")
+def state(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment whose pilotfish state is the tests' own, so that a lane found once is remembered."""
+    return {"PILOTFISH_STATE": str(with_known_lanes(tmp_path_factory.mktemp("state"))), "PILOTFISH_CONFIG": ""}
+
+
+@pytest.fixture(scope="session")
+def runner(
+    smollm2_path: Path, state: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    """Our runner, loaded."""
+    log = tmp_path_factory.mktemp("runner") / "log"
+    with running(RUNNER, smollm2_path, log, *SETTINGS, env=state) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def stock(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A stock llama-server with the runner's cache types and flash attention."""
+    named = os.environ.get("PILOTFISH_TEST_LLAMA_SERVER")
+    binary = Path(named) if named else next((path for path in STOCK.rglob("llama-server") if path.is_file()), None)
+    if binary is None:
+        # It takes minutes to build and is no dependency of ours; where it is set up, nothing is skipped.
+        pytest.skip(f"no stock llama-server under {STOCK}: run `make stock`, or set PILOTFISH_TEST_LLAMA_SERVER")
+    log = tmp_path_factory.mktemp("stock") / "log"
+    with running((str(binary),), smollm2_path, log, *SETTINGS) as server:
+        yield server

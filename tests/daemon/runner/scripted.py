@@ -1,0 +1,147 @@
+"""A generator that emits what a test tells it to, and a server around it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from aiohttp.test_utils import TestClient, TestServer
+
+from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
+from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome, Timings
+from pilotfish.daemon.runner.model_card import ModelCard
+from pilotfish.daemon.runner.server import Server
+from pilotfish.hooks.types import SessionReport
+from tests.fakes.engine import FakeEngine
+
+SECONDS = 60.0  # what a test waits for at most; far more than anything takes
+BODY = {"prompt": "2 3 4", "n_predict": 3, "temperature": 0}
+WORDS = [Emission(5, "five "), Emission(6, "six ", drafted=True), Emission(7, "seven", drafted=True)]
+
+
+class ScriptedGenerator:
+    """Emits `batches` one after the other; with a `gate`, waits for it before every batch.
+
+    `requests` holds what was asked; `cancelled` those whose client left.
+    """
+
+    def __init__(
+        self,
+        batches: Sequence[Sequence[Emission]] = (WORDS,),
+        *,
+        outcome: Outcome | None = None,
+        error: BaseException | None = None,
+        error_after: int = 0,
+        gate: threading.Semaphore | None = None,
+        engine: FakeEngine | None = None,
+    ) -> None:
+        self.engine = engine or FakeEngine()
+        self.requests: list[GenerationRequest] = []
+        self.cancelled: list[GenerationRequest] = []
+        self.begun = threading.Semaphore(0)
+        self.ended = threading.Semaphore(0)
+        self._batches = batches
+        self._outcome = outcome
+        self._error = error
+        self._error_after = error_after
+        self._gate = gate
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def generate(
+        self,
+        request: GenerationRequest,
+        emit: Callable[[Sequence[Emission]], None],
+        cancelled: Callable[[], bool],
+    ) -> Outcome:
+        self.requests.append(request)
+        self.begun.release()
+        try:
+            return self._generate(request, emit, cancelled)
+        finally:
+            self.ended.release()
+
+    def _generate(self, request, emit, cancelled) -> Outcome:
+        emitted = 0
+        for i, batch in enumerate(self._batches):
+            if self._error and i == self._error_after:
+                raise self._error
+            while self._gate and not self._gate.acquire(timeout=0.01):
+                if cancelled():
+                    break
+            if cancelled():
+                self.cancelled.append(request)
+                return Outcome("none", Timings(prompt_n=len(request.prompt), predicted_n=emitted))
+            emit(batch)
+            emitted += len(batch)
+        if self._error:
+            raise self._error
+        return self._outcome or finished(request, emitted)
+
+
+def finished(request: GenerationRequest, predicted: int) -> Outcome:
+    """An ending in which every token but the first was drafted."""
+    timings = Timings(1, len(request.prompt) - 1, 10.0, predicted, 20.0, predicted, predicted - 1)
+    report = SessionReport(committed=predicted, drafted=predicted, accepted=predicted - 1, rounds=1, seconds=0.03)
+    return Outcome("limit", timings, parity="lane", lane="fake", speculated=True, report=report)
+
+
+def card(engine: FakeEngine, template: str = CHATML) -> ModelCard:
+    """A card for the fake engine."""
+    return ModelCard(
+        name="fake",
+        path="/nowhere/fake.gguf",
+        template=ChatTemplate(template, bos="<s>", eos="</s>"),
+        n_ctx=engine.n_ctx,
+        n_vocab=engine.n_vocab,
+        lane=engine.lane,
+    )
+
+
+@asynccontextmanager
+async def serving(generator: ScriptedGenerator, template: str = CHATML) -> AsyncIterator[TestClient]:
+    """A client of a server that has loaded `generator`."""
+    server = Server(lambda: (generator, card(generator.engine, template)))
+    client = TestClient(TestServer(server.app))
+    await client.start_server()
+    await server.start()
+    try:
+        yield client
+    finally:
+        server.cancel()
+        await client.close()
+        assert server.join(SECONDS), "the engine's thread did not end"
+
+
+async def ask(client, path="/completion", **body):
+    response = await client.post(path, json=body)
+    return response.status, await response.json()
+
+
+async def events(client, path="/completion", **body):
+    response = await client.post(path, json={**body, "stream": True})
+    assert response.status == 200
+    assert response.headers["Content-Type"].startswith("text/event-stream")
+    lines = (await response.text()).split("\n\n")
+    assert lines.pop() == ""
+    assert all(line.startswith("data: ") for line in lines)
+    return [line if (line := text.removeprefix("data: ")) == "[DONE]" else json.loads(line) for text in lines]
+
+
+async def until(condition):
+    """Wait until the condition holds."""
+    async with asyncio.timeout(SECONDS):
+        while not condition():  # noqa: ASYNC110  # the engine's thread is waited for
+            await asyncio.sleep(0.005)
+
+
+async def until_waiting(client, requests):
+    """Wait until that many requests wait behind the one that is answered."""
+    async with asyncio.timeout(SECONDS):
+        said = f"llamacpp:requests_deferred {requests}.0"
+        while said not in await (await client.get("/metrics")).text():  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0.005)

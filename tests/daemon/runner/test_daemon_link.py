@@ -1,0 +1,115 @@
+"""A runner under a daemon: what a plan changes, and when."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pilotfish.daemon.config.files import Config, Drafters, Plugins, Speculation, parse
+from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
+from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.runner.daemon_link import Follower, in_force, names_of, registration_of
+from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.manifests.store import Store
+from tests.fakes.engine import FakeEngine, fake_pin
+from tests.manifests.builders import tiny_gguf
+
+TEN_LINES = """
+    from pilotfish.hooks import HistoryDrafter, hookimpl
+
+    class Mine(HistoryDrafter):
+        name = "mine"
+
+        def suggest(self, tokens, k):
+            return tokens[:k]
+
+    @hookimpl
+    def pilotfish_register_drafters(register):
+        register("mine", Mine)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "plugins"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def plan_of(config: Config) -> Plan:
+    return Plan(config, plugin_fingerprint(config.plugins.folders))
+
+
+def begun(config: Config) -> tuple[Generator, Follower]:
+    generator = Generator(FakeEngine(), fake_pin(), Registry.load(config), config)
+    return generator, Follower(generator, plan_of(config))
+
+
+def ask(generator: Generator) -> list[int]:
+    ids: list[int] = []
+    generator.generate(GenerationRequest((3, 4), n_predict=8), lambda e: ids.extend(x.token for x in e), lambda: False)
+    return ids
+
+
+async def test_a_switch_is_followed_without_loading_plugins_again():
+    config = Config()
+    generator, follower = begun(config)
+    registry = generator.registry
+    await follower.follow(plan_of(replace(config, speculation=Speculation(enabled=False))))
+    assert follower.report().standing.state == "off"
+    assert generator.registry is registry
+    await follower.follow(plan_of(config))
+    assert follower.report().standing.state == "active"
+
+
+async def test_a_drafter_dropped_into_a_folder_is_in_use_from_the_next_request_on(folder):
+    config = Config(drafters=Drafters(("mine", "suffix")), plugins=Plugins((folder,)))
+    generator, follower = begun(config)
+    plain = ask(generator)
+    assert follower.report().drafters == ("suffix",)
+    assert "no drafter is named 'mine'" in follower.report().problems[0]
+
+    (folder / "mine.py").write_text(textwrap.dedent(TEN_LINES))
+    (folder / "mine.py").chmod(0o600)
+    await follower.follow(plan_of(config))
+    assert follower.report().drafters == ("mine", "suffix")
+    assert follower.report().problems == ()
+    assert ask(generator) == plain
+
+    (folder / "mine.py").write_text("raise RuntimeError('broken')")
+    await follower.follow(plan_of(config))
+    assert follower.report().drafters == ("suffix",)
+    assert "RuntimeError: broken" in follower.report().problems[0]
+    assert "mine.py:1" in follower.report().problems[0]
+    assert ask(generator) == plain
+    assert follower.report().totals.requests == 3
+
+
+class TestNames:
+    @pytest.fixture
+    def store(self, tmp_path):
+        store = Store(tmp_path / "models")
+        for name in ("b:1", "a:1"):
+            store.add_gguf(name, tiny_gguf(tmp_path / "tiny.gguf"))
+        return store
+
+    def test_a_blob_is_every_model_that_uses_it(self, store):
+        launch = Launch(store.blob(store.manifest("b:1").of_type("application/vnd.ollama.image.model")[0]))
+        assert names_of(launch) == ("a:1", "b:1")
+        generator, _ = begun(Config())
+        registration = registration_of(generator, launch, 4711)
+        assert (registration.model, registration.aliases, registration.port) == ("a:1", ("b:1",), 4711)
+
+    def test_one_that_is_off_is_enough(self, store):
+        launch = Launch(store.blob(store.manifest("b:1").of_type("application/vnd.ollama.image.model")[0]))
+        config = parse({"models": {"b:1": {"enabled": False}}})
+        assert in_force(config, launch).speculation.enabled is False
+
+    def test_a_bare_file_goes_by_its_pins_name(self, tmp_path):
+        generator, _ = begun(Config())
+        assert registration_of(generator, Launch(tmp_path / "x.gguf"), 1).model == "fake:latest"

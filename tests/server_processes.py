@@ -1,0 +1,83 @@
+"""Servers as processes: our runner and a stock llama-server, with the launch flags Ollama uses."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+RUNNER = (sys.executable, "-m", "pilotfish.daemon.runner.main")
+OLLAMA_FLAGS = (
+    "--host", "127.0.0.1", "--no-webui", "--offline", "-np", "1",
+    "--log-verbosity", "4", "--no-log-prefix", "--no-log-timestamps",
+)  # fmt: skip
+LOAD_SECONDS = 120  # generous: a first load checks its lane with real forwards
+
+
+class ServerProcess:
+    """A llama-server, ours or stock, that has loaded its model. `http` is a client of it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+        self.process = process
+        self.port = port
+        self.log = log
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
+
+    def post(self, path: str, **body: object) -> httpx.Response:
+        return self.http.post(path, json=body)
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + LOAD_SECONDS
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, f"it ended while loading: {self.log.read_text()[-2000:]}"
+            try:
+                if self.http.get("/health").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"not ready: {self.log.read_text()[-2000:]}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def spawn(
+    command: Sequence[str], model: Path, log: Path, *flags: str, env: Mapping[str, str] | None = None
+) -> ServerProcess:
+    """Start it without waiting."""
+    port = free_port()
+    words = [*command, "--model", str(model), "--port", str(port), *OLLAMA_FLAGS, *flags]
+    with log.open("wb") as output:
+        process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
+    return ServerProcess(process, port, log)
+
+
+@contextmanager
+def running(
+    command: Sequence[str], model: Path, log: Path, *flags: str, env: Mapping[str, str] | None = None
+) -> Iterator[ServerProcess]:
+    """A loaded server, ended afterwards."""
+    server = spawn(command, model, log, *flags, env=env)
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.http.close()
+        server.process.terminate()
+        try:
+            server.process.wait(10)
+        except subprocess.TimeoutExpired:
+            server.process.kill()
+            server.process.wait()
