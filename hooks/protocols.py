@@ -29,6 +29,7 @@ from pilotfish.hooks.types import (
     Ack,
     EngineOptions,
     EnginePin,
+    EngineSetting,
     Footprint,
     Lane,
     Proposal,
@@ -331,10 +332,10 @@ class CertifiableVerifier(Verifier, Protocol):
         """`EnginePin.fingerprint` of the engine that would be loaded, found without loading it."""
         ...
 
-    def probe(self, pin: TargetPin, lane: Lane, options: EngineOptions) -> Probe:
-        """Load `pin` in the lane's setting, with room for forwards of the lane's widest width.
+    def probe(self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> Probe:
+        """Load `pin` in `setting`, with room for forwards of up to `max_width` tokens.
 
-        The lane's `environment` is in force already when this is called. Raises EngineError or BrokenModel.
+        The setting's `environment` is in force already when this is called. Raises EngineError or BrokenModel.
         """
         ...
 

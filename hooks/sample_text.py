@@ -1,4 +1,4 @@
-"""A short text of many kinds: what vocabularies are compared on.
+"""A short text of many kinds: what vocabularies, and the rows of a certification, are compared on.
 
 Mostly English and code, as answers are, with some other scripts, numbers and markup. Every character is in its
 composed form (NFC), so that tokenizers that normalize leave it alone.

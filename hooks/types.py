@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,28 @@ EMPTY = Proposal()
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSetting:
+    """What decides which code an engine runs for a forward of a given shape. Two settings of equal values are one.
+
+    Cache types have the engine's own names. `environment` is set before the engine's library loads.
+    """
+
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    flash_attention: bool | None = True  # None: the engine decides
+    repack: bool = True  # the engine may lay weights out anew when it loads them
+    environment: tuple[tuple[str, str], ...] = ()
+    engine: str = "llama"  # the registry name of the verifier that computes in it
+
+    @property
+    def title(self) -> str:
+        """For people: `flash, K bf16, V f16, not repacked, GGML_CPU_TILED_MM=0`."""
+        flash = {True: "flash", False: "no flash", None: "flash auto"}[self.flash_attention]
+        parts = [flash, f"K {self.cache_type_k}", f"V {self.cache_type_v}", *([] if self.repack else ["not repacked"])]
+        return ", ".join(parts + [f"{name}={value}" for name, value in self.environment])
+
+
+@dataclass(frozen=True, slots=True)
 class Lane:
     """An engine setting and the forward-pass widths that give bit-identical rows under it.
 
@@ -52,21 +75,17 @@ class Lane:
     `parity` is `stock` (the class holds stock's single-token step under stock settings), `lane` (same ids with
     speculation on, off, or with any drafter) or `none` (nothing was shown to be equal).
 
-    `environment` is set before the engine's library loads. With `prefill_block` prompts are fed in blocks of that
-    many tokens whatever the launch asks for. `exact_cache` says that cells do not depend on the block that wrote
-    them, so that any prefix of an earlier request may be kept. Beyond `max_context` cells nothing was compared:
-    only forwards of the narrowest width are run there.
+    With `prefill_block` prompts are fed in blocks of that many tokens whatever the launch asks for: the rows were
+    compared after such blocks. `exact_cache` says that cells do not depend on the block that wrote them, so that any
+    prefix of an earlier request may be kept. Beyond `max_context` cells nothing was compared: only forwards of the
+    narrowest width are run there.
     """
 
-    name: str = "plain"
+    name: str = field(default="plain", compare=False)  # for people
     widths: tuple[int, ...] = (1,)
-    cache_type_k: str = "f16"
-    cache_type_v: str = "f16"
-    flash_attention: bool | None = True  # None: the engine decides
-    repack: bool = True
+    setting: EngineSetting = EngineSetting()
     parity: str = "lane"
     reason: str = ""  # why the lane is no wider than it is, for a person
-    environment: tuple[tuple[str, str], ...] = ()
     prefill_block: int | None = None
     exact_cache: bool = False
     max_context: int | None = None
@@ -176,6 +195,14 @@ class Footprint:
     @property
     def total(self) -> int:
         return self.weights + self.cache
+
+
+class DeviceMemory(NamedTuple):
+    """What an engine says of an accelerator's memory, in bytes. `shared`: it is the system's own memory."""
+
+    free: int
+    total: int
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,16 @@ class TensorInfo:
             count *= length
         return count
 
+    @property
+    def size(self) -> int:
+        """Bytes of its data as stored; 0 when its type is unknown here."""
+        if self.type.startswith("type "):
+            return 0
+        block: int
+        width: int
+        block, width = GGML_QUANT_SIZES[GGMLQuantizationType[self.type]]
+        return self.elements // block * width
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -251,7 +261,7 @@ class _Walk:
             if tensor.name in names:
                 raise self.broken("appears twice")
             names.add(tensor.name)
-            end = data_offset + tensor.offset + _tensor_bytes(tensor)
+            end = data_offset + tensor.offset + tensor.size
             if end > self.size:
                 raise self.broken(f"its data would end at byte {end} of a file of {self.size} bytes")
 
@@ -294,12 +304,3 @@ def _type_name(number: int) -> str:
     except ValueError:
         return f"type {number}"
     return name
-
-
-def _tensor_bytes(tensor: TensorInfo) -> int:
-    """Bytes of a tensor's data; 0 when its type is unknown here."""
-    if tensor.type.startswith("type "):
-        return 0
-    sizes: tuple[int, int] = GGML_QUANT_SIZES[GGMLQuantizationType[tensor.type]]
-    block, size = sizes
-    return tensor.elements // block * size

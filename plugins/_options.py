@@ -12,7 +12,7 @@ from pilotfish.hooks.errors import ConfigError
 log = logging.getLogger("pilotfish.drafters")
 
 
-class Options:
+class DrafterTable:
     """A drafter's table, read key by key. Every message starts with the key's path, `drafters.<name>.<key>`.
 
     Values out of range or of the wrong type raise ConfigError; unknown keys are ignored with a warning.

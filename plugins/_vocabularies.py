@@ -16,6 +16,7 @@ from typing import Any
 from pilotfish.hooks.errors import BrokenModel, EngineError, ModelNotFound, RequestError
 from pilotfish.hooks.protocols import Vocabulary
 from pilotfish.hooks.types import TokenizerPin
+from pilotfish.plugins._byte_letters import BYTE_OF
 
 TOKENIZER_JSON = "tokenizer.json"
 SENTENCEPIECE_MODEL = "tokenizer.model"
@@ -161,19 +162,9 @@ def _parts(layout: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
                 waiting.extend(part.get(key, ()))
 
 
-def _visible_bytes() -> dict[str, int]:
-    """GPT-2's way to write bytes as characters: printable ones stand for themselves, the rest follow from 256 on."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
-
-
-_BYTE_OF = _visible_bytes()
-
-
 def _byte_level(piece: str) -> bytes:
     try:
-        return bytes(_BYTE_OF[character] for character in piece)
+        return bytes(BYTE_OF[character] for character in piece)
     except KeyError:  # an entry that was added without the byte alphabet
         return piece.encode()
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.daemon.config.files import Config, Drafters
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks import History, HistoryDrafter, hookimpl, specs
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.types import Ack, Lane, Proposal, SessionInfo, SessionReport, TargetPin, TokenizerPin
-from tests.fakes import fake_pin
-from tests.fakes.vocabulary import FakeVocabulary
+from pilotfish.lab.fakes import fake_pin
 
 HOOKS = sorted(name for name in vars(specs) if name.startswith("pilotfish_"))
 HERE = sys.modules[__name__]

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from pilotfish.daemon.config.files import load
+from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.daemon.registry.registry import Registry
-from tests.fakes.engine import fake_pin
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,1 +1,1 @@
-"""How certification measures: probes in processes of their own, sites, evidence and costs."""
+"""Certification: probes in processes of their own, what they measure, certificates, and the lane they lead to."""

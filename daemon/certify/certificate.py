@@ -19,16 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.daemon.certify.device import device_name
-from pilotfish.daemon.certify.lanes import ranges, setting_name
+from pilotfish.daemon.certify.lanes import ranges
 from pilotfish.daemon.certify.probe_wire import lane_from_json, lane_to_json, typed
 from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.protocols import CertifiableVerifier, Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
 from pilotfish.manifests.looking import is_dir, is_file
 from pilotfish.manifests.remembered import write_atomically
 
 log = logging.getLogger("pilotfish.certificates")
 
-FORMAT = 2  # counted up when what is measured, or what it means, changes
+FORMAT = 3  # counted up when what is measured, or what it means, changes
 FOLDER = "certificates"
 DEARER = 1.05  # a ratio worth mentioning
 
@@ -45,7 +46,7 @@ class Identity:
     cache_type_k: str | None  # as the launch set them
     cache_type_v: str | None
     flash_attention: bool | None
-    switches: tuple[tuple[str, str], ...]  # what the environment tells the engine
+    environment: tuple[tuple[str, str], ...]  # what it tells the engine
     parity: str = "lane"
 
     @property
@@ -70,9 +71,16 @@ def identity_of(pin: TargetPin, engine: str, options: EngineOptions, parity: str
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,
         flash_attention=options.flash_attention,
-        switches=tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("GGML_"))),
+        environment=tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("GGML_"))),
         parity=parity,
     )
+
+
+def identity_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: str) -> Identity | None:
+    """The identity of loading `pin` with `verifier`; None when its models cannot be certified. Loads nothing."""
+    if not isinstance(verifier, CertifiableVerifier):
+        return None
+    return identity_of(pin, verifier.fingerprint(options.state_dir), options, parity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,7 @@ class Certificate:
     plain_ratio: float  # the lane's plain step relative to stock's
     prompt_ratio: float  # feeding an ordinary prompt, relative to stock's
     expected_ratio: float  # expected time per token with speculation relative to plain stock; see `lanes`
-    switches: tuple[int, ...]
+    switch_points: tuple[int, ...]  # cells at which the engine changes its kernels
     costs: tuple[tuple[int, int, float], ...]
     regimes: tuple[Mapping[str, Any], ...]
     variants: tuple[Mapping[str, Any], ...]
@@ -111,7 +119,7 @@ class Certificate:
         where = f" up to {lane.max_context} tokens" if lane.max_context and lane.max_context < self.n_ctx else ""
         why = f"; {lane.reason}" if lane.max_width == 1 and lane.reason else ""
         dearer = f", prompts take {self.prompt_ratio:.2f}x stock's time" if self.prompt_ratio > DEARER else ""
-        return f"widths {ranges(lane.widths)}{where}, parity {lane.parity} ({setting_name(lane)}){dearer}{why}"
+        return f"widths {ranges(lane.widths)}{where}, parity {lane.parity} ({lane.setting.title}){dearer}{why}"
 
 
 def parse(data: bytes) -> Certificate:
@@ -131,11 +139,12 @@ def parse(data: bytes) -> Certificate:
 def _from_table(table: dict[str, Any]) -> Certificate:
     fields = {name: table[name] for name in Certificate.__slots__}
     identity = table["identity"]
-    switches = tuple((name, value) for name, value in identity["switches"])
-    fields["identity"] = typed(Identity, {**identity, "weights": tuple(identity["weights"]), "switches": switches})
+    environment = tuple((name, value) for name, value in identity["environment"])
+    weights = tuple(identity["weights"])
+    fields["identity"] = typed(Identity, {**identity, "weights": weights, "environment": environment})
     fields["lane"] = lane_from_json(table["lane"])
     fields["costs"] = tuple((int(width), int(at), float(seconds)) for width, at, seconds in table["costs"])
-    for name in ("switches", "regimes", "variants", "findings"):
+    for name in ("switch_points", "regimes", "variants", "findings"):
         fields[name] = tuple(table[name])
     return typed(Certificate, fields)
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import psutil
 
-from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, identity_of
-from pilotfish.daemon.certify.certifier import BUDGET, Certifier, Progress, Task
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, identity_for
+from pilotfish.daemon.certify.certifier import BUDGET, CertificationTask, Certifier, Progress
+from pilotfish.daemon.certify.lanes import MAX_WIDTH
 from pilotfish.daemon.certify.probe_driver import Deadline
 from pilotfish.daemon.certify.probe_process import RemoteProbe
-from pilotfish.daemon.lab.workloads import load_workloads
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import CertifiableVerifier, Verifier
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.hooks.protocols import Verifier
+from pilotfish.hooks.sample_text import SAMPLE
+from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 
 log = logging.getLogger("pilotfish.certifier")
 
@@ -39,20 +40,13 @@ def certify(
         raise EngineError(f"{pin.name}: the verifier {verifier.name!r} offers no probe, so it cannot be certified")
     deadline = Deadline(budget)
 
-    def open_probe(setting: Lane, until: Deadline) -> RemoteProbe:
-        return RemoteProbe(pin, setting, options, until, verifier.name)
+    def open_probe(setting: EngineSetting, until: Deadline) -> RemoteProbe:
+        return RemoteProbe(pin, setting, MAX_WIDTH, options, until)
 
-    task = Task(identity, pin.name, options, [w.prompt for w in load_workloads()], keep_stock=has_room_twice(pin))
+    task = CertificationTask(identity, pin.name, options, verifier.name, SAMPLE, keep_stock=has_room_twice(pin))
     certificate = Certifier(task, open_probe, budget=budget, deadline=deadline, progress=progress).run()
     kept = CertificateStore(options.state_dir).put(certificate) if certificate.conclusive else None
     return certificate, kept
-
-
-def identity_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: str) -> Identity | None:
-    """The identity of loading `pin` with `verifier`; None when its models cannot be certified."""
-    if not isinstance(verifier, CertifiableVerifier):
-        return None
-    return identity_of(pin, verifier.fingerprint(options.state_dir), options, parity)
 
 
 def has_room_twice(pin: TargetPin) -> bool:

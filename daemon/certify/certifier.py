@@ -1,11 +1,11 @@
 """`certify`: find the lane in which speculation cannot change a token, and what it costs, within a time budget.
 
-1. *Stock* settings are measured first: they reveal where the engine switches kernels, what a plain step costs,
-   and which rows stock gives.
+1. *Stock* settings are measured first: they reveal the kernel switch points, the context lengths at which the engine
+   changes its code, what a plain step costs, and which rows stock gives.
 2. *Survey*: one candidate setting after the other, each in a process of its own, gets a glance at every width at
    every site, and its forwards are timed in turns with stock's. The survey ends with the first setting whose widths
    are all alike at stock's speed.
-3. *Proof*: the setting with the lowest expected time per token is loaded again and compared in earnest; see
+3. *Evidence*: the setting with the lowest expected time per token is loaded again and compared in earnest; see
    `certify.evidence`. Should it fall, the next best gets its turn.
 
 `open_probe(setting, deadline)` opens a probe; the command and the idle certifier pass `RemoteProbe`, tests a
@@ -17,14 +17,15 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pilotfish.daemon.certify.candidates import ALL_WIDTHS, candidates, stock_setting
+from pilotfish.daemon.certify.candidates import candidates, stock_setting
 from pilotfish.daemon.certify.certificate import Certificate, Identity
 from pilotfish.daemon.certify.evidence import Evidence
 from pilotfish.daemon.certify.lanes import (
+    ALL_WIDTHS,
     Measured,
     Offer,
     Rows,
@@ -35,14 +36,13 @@ from pilotfish.daemon.certify.lanes import (
     plain_ratio,
     ranges,
     ranked,
-    setting_name,
 )
 from pilotfish.daemon.certify.measure import (
     COST_WIDTHS,
     GLANCE_LEAST,
     cost_positions,
     fastest,
-    find_switches,
+    find_switch_points,
     glance,
     glance_sites,
     noise,
@@ -50,32 +50,33 @@ from pilotfish.daemon.certify.measure import (
     time_prefill,
     widths_within,
 )
-from pilotfish.daemon.certify.probe_driver import Bench, Deadline, Material, OutOfTime
+from pilotfish.daemon.certify.probe_driver import Deadline, Material, OutOfTime, ProbeDriver
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import Probe
-from pilotfish.hooks.types import EngineOptions, Lane
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane
 
 log = logging.getLogger("pilotfish.certifier")
 
 BUDGET = 60.0  # seconds
-SURVEY_SHARE = 0.6  # of the budget; the rest is for the proof
-SWITCHES_SHARE = 0.06  # of the budget, for contexts that double while nothing is known about them
+SURVEY_SHARE = 0.6  # of the budget; the rest is for the evidence
+SWITCH_POINTS_SHARE = 0.06  # of the budget, for contexts that double while nothing is known about them
 
 CANDIDATE_SHARE = 0.5  # of the survey's time that is left, for the glances at one candidate
 OUT_OF_TIME = "time ran out before every setting was tried"
 
-OpenProbe = Callable[[Lane, Deadline], Probe]
+OpenProbe = Callable[[EngineSetting, Deadline], Probe]
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What to certify. `texts` is natural text to compare rows on, besides random ids."""
+class CertificationTask:
+    """What to certify. `text` is natural text to compare rows on, besides random ids."""
 
     identity: Identity
     model: str
     options: EngineOptions
-    texts: Sequence[str] = ()
+    engine: str = "llama"  # the registry name of the verifier
+    text: str = ""
     keep_stock: bool = True  # memory has room for the model twice, so that costs can be taken in turns
 
 
@@ -84,7 +85,7 @@ class Certifier:
 
     def __init__(
         self,
-        task: Task,
+        task: CertificationTask,
         open_probe: OpenProbe,
         *,
         budget: float = BUDGET,
@@ -92,18 +93,19 @@ class Certifier:
         progress: Progress = lambda what: None,
     ) -> None:
         self._task = task
+        self._stock_setting = stock_setting(task.options, task.engine)
         self._open_probe = open_probe
         self._deadline = deadline or Deadline(budget)
         self._budget = budget
         self._survey_ends = self._deadline.sooner(SURVEY_SHARE * budget)
         self._progress = progress
         self._measured: list[Measured] = []
-        self._switches: tuple[int, ...] = ()
+        self._switch_points: tuple[int, ...] = ()
         self._widths = ALL_WIDTHS  # that are tried
         self._text: list[int] = []
         self._engine = ""
         self._n_ctx = task.options.n_ctx
-        self._proof: Evidence | None = None
+        self._evidence: Evidence | None = None
         self._notes: list[str] = []
 
     def run(self) -> Certificate:
@@ -115,25 +117,24 @@ class Certifier:
             except OutOfTime:
                 self._notes.append(OUT_OF_TIME)
         if self._measured and not self._measured[0].trouble:
-            offer = self._prove()
+            offer = self._collect_evidence()
         return self._certificate(offer)
 
     def _survey(self, stack: contextlib.ExitStack) -> None:
-        asked = self._task.options
-        stock = self._open(stock_setting(asked), self._survey_ends, stack)
+        stock = self._open(self._stock_setting, self._survey_ends, stack)
         self._engine, self._n_ctx = stock.probe.engine.version, stock.probe.n_ctx
         if stock.probe.obstacle:
-            self._measured.append(Measured(stock_setting(asked), trouble=stock.probe.obstacle))
+            self._measured.append(Measured(self._stock_setting, trouble=stock.probe.obstacle))
             return
         self._progress("looking for the context lengths at which the engine changes its code")
-        self._switches = find_switches(stock, self._n_ctx, SWITCHES_SHARE * self._budget)
+        self._switch_points = find_switch_points(stock, self._n_ctx, SWITCH_POINTS_SHARE * self._budget)
         stock.forget()
         self._progress("measuring stock settings")
         self._measured.append(self._measure_stock(stock))
         self._choose_widths(self._measured[0])
         if self._task.identity.parity == "stock":
             return
-        kept: Bench | None = stock
+        kept: ProbeDriver | None = stock
         if not self._task.keep_stock:
             stock.probe.close()
             kept = None
@@ -151,8 +152,8 @@ class Certifier:
             self._widths = tuple(width for width in ALL_WIDTHS if width <= wanted[-1])
             self._notes.append(f"only widths up to {wanted[-1]} were tried: more would not fit the time")
 
-    def _survey_candidates(self, stock: Bench | None) -> None:
-        pending = candidates(self._task.options, weights_first=True)
+    def _survey_candidates(self, stock: ProbeDriver | None) -> None:
+        pending = candidates(self._task.options, self._task.engine, weights_first=True)
         while pending:
             setting = pending.pop(0)
             measured = self._try(setting, stock)
@@ -162,56 +163,56 @@ class Certifier:
                 return
             if len(self._measured) == 2 and measured.rows:
                 first = next(iter(measured.rows.values()))
-                pending = candidates(self._task.options, weights_first=len(classes(first)) > 1)[1:]
+                pending = candidates(self._task.options, self._task.engine, weights_first=len(classes(first)) > 1)[1:]
 
-    def _open(self, setting: Lane, deadline: Deadline, stack: contextlib.ExitStack) -> Bench:
-        self._progress(f"loading: {setting_name(setting)}")
+    def _open(self, setting: EngineSetting, deadline: Deadline, stack: contextlib.ExitStack) -> ProbeDriver:
+        self._progress(f"loading: {setting.title}")
         deadline.check()
         probe = self._open_probe(setting, deadline)
         stack.callback(probe.close)
         if not self._text:
-            self._text = [id for text in self._task.texts for id in probe.encode(text)]
-        return Bench(probe, Material(probe.n_vocab, self._text), deadline, self._task.options.batch_size)
+            self._text = probe.encode(self._task.text)
+        return ProbeDriver(probe, Material(probe.n_vocab, self._text), deadline, self._task.options.batch_size)
 
-    def _measure_stock(self, bench: Bench) -> Measured:
+    def _measure_stock(self, driver: ProbeDriver) -> Measured:
         """All of it only where its own lane is wanted; otherwise what the candidates are compared with."""
         own = self._task.identity.parity == "stock"
-        sites = glance_sites(self._switches, self._n_ctx)
+        sites = glance_sites(self._switch_points, self._n_ctx)
         rows: dict[Site, Rows] = {
-            site: glance(bench, site, ALL_WIDTHS) if own else {1: tuple(bench.walk(site, 1, GLANCE_LEAST))}
+            site: glance(driver, site, ALL_WIDTHS) if own else {1: tuple(driver.walk(site, 1, GLANCE_LEAST))}
             for site in sites
         }
-        samples = time_costs([(bench, COST_WIDTHS if own else (1,))], cost_positions(self._n_ctx))[0]
+        samples = time_costs([(driver, COST_WIDTHS if own else (1,))], cost_positions(self._n_ctx))[0]
         # Candidates are timed in turns with stock, prompts too, wherever both fit in memory.
-        prefill = time_prefill([bench], self._n_ctx)[0] if own or not self._task.keep_stock else 0.0
+        prefill = time_prefill([driver], self._n_ctx)[0] if own or not self._task.keep_stock else 0.0
         costs = fastest(samples)
-        return Measured(stock_setting(self._task.options), rows, costs, prefill, costs, prefill, noise(samples))
+        return Measured(self._stock_setting, rows, costs, prefill, costs, prefill, noise(samples))
 
     def _seen(self, measured: Measured) -> None:
         offered = [f"{ranges(o.lane.widths)} at {o.ratio:.2f}" for o in offers(measured, self._measured[0], ())]
-        log.info("%s: %s", setting_name(measured.setting), measured.trouble or "; ".join(offered) or "no lane")
+        log.info("%s: %s", measured.setting.title, measured.trouble or "; ".join(offered) or "no lane")
 
-    def _try(self, setting: Lane, stock: Bench | None) -> Measured:
+    def _try(self, setting: EngineSetting, stock: ProbeDriver | None) -> Measured:
         with contextlib.ExitStack() as stack:
             try:
-                bench = self._open(setting, self._survey_ends, stack)
-                return self._measure(bench, setting, stock)
+                driver = self._open(setting, self._survey_ends, stack)
+                return self._measure(driver, setting, stock)
             except PilotfishError as error:
                 return Measured(setting, trouble=f"refused: {error}")
 
-    def _measure(self, bench: Bench, setting: Lane, stock: Bench | None) -> Measured:
-        self._progress(f"comparing widths: {setting_name(setting)}")
-        sites = glance_sites(self._switches, self._n_ctx)
-        rows = {site: glance(bench, site, self._widths) for site in sites}
+    def _measure(self, driver: ProbeDriver, setting: EngineSetting, stock: ProbeDriver | None) -> Measured:
+        self._progress(f"comparing widths: {setting.title}")
+        sites = glance_sites(self._switch_points, self._n_ctx)
+        rows = {site: glance(driver, site, self._widths) for site in sites}
         timed = tuple(width for width in COST_WIDTHS if width <= self._widths[-1])
-        self._progress(f"timing: {setting_name(setting)}")
+        self._progress(f"timing: {setting.title}")
         positions = cost_positions(self._n_ctx)
         if stock is None:
             first = self._measured[0]
-            samples, prefill = time_costs([(bench, timed)], positions)[0], time_prefill([bench], self._n_ctx)[0]
+            samples, prefill = time_costs([(driver, timed)], positions)[0], time_prefill([driver], self._n_ctx)[0]
             return Measured(setting, rows, fastest(samples), prefill, first.costs, first.prefill, first.noise)
-        own, stocks = time_costs([(bench, timed), (stock, (1,))], positions)
-        prefill, stock_prefill = time_prefill([bench, stock], self._n_ctx)
+        own, stocks = time_costs([(driver, timed), (stock, (1,))], positions)
+        prefill, stock_prefill = time_prefill([driver, stock], self._n_ctx)
         return Measured(setting, rows, fastest(own), prefill, fastest(stocks), stock_prefill, noise(stocks))
 
     def _is_perfect(self, measured: Measured) -> bool:
@@ -219,25 +220,25 @@ class Certifier:
         found = [offer for offer in offers(measured, self._measured[0], ()) if offer.lane.widths == self._widths]
         return bool(found) and affordable(found[0], measured)
 
-    def _prove(self) -> Offer | None:
-        """The best lane that survives its proof; None when none does."""
+    def _collect_evidence(self) -> Offer | None:
+        """The best lane that survives a second look; None when none does."""
         for offer, measured in self._ranked():
             with contextlib.ExitStack() as stack:
                 try:
-                    bench = self._open(replace(offer.lane, widths=ALL_WIDTHS), self._deadline, stack)
-                    self._progress(f"proving: widths {ranges(offer.lane.widths)}, {setting_name(offer.lane)}")
-                    proof = Evidence(bench, offer.lane, measured, self._switches)
-                    proof.collect()
+                    driver = self._open(measured.setting, self._deadline, stack)
+                    self._progress(f"collecting evidence: widths {ranges(offer.lane.widths)}, {offer.lane.name}")
+                    evidence = Evidence(driver, offer.lane, measured, self._switch_points)
+                    evidence.collect()
                 except OutOfTime:
-                    self._notes.append("time ran out before the proof")
+                    self._notes.append("time ran out before there was any evidence")
                     return None
                 except EngineError as error:
-                    self._notes.append(f"{setting_name(offer.lane)}: {error}")
+                    self._notes.append(f"{offer.lane.name}: {error}")
                     continue
-            self._proof = proof
-            if proof.lane.max_width > 1 and len(proof.lane.widths) > 1:
-                return replace(offer, lane=proof.lane)
-            self._notes += proof.findings
+            self._evidence = evidence
+            if evidence.lane.max_width > 1 and len(evidence.lane.widths) > 1:
+                return replace(offer, lane=evidence.lane)
+            self._notes += evidence.findings
         return None
 
     def _ranked(self) -> list[tuple[Offer, Measured]]:
@@ -245,15 +246,15 @@ class Certifier:
         by_lane = {
             offer.lane: (offer, measured)
             for measured in self._measured
-            for offer in offers(measured, stock, self._switches)
+            for offer in offers(measured, stock, self._switch_points)
             if affordable(offer, measured) and (wanted != "stock" or offer.lane.parity == "stock")
         }
         return [by_lane[offer.lane] for offer in ranked([offer for offer, _ in by_lane.values()])]
 
     def _certificate(self, offer: Offer | None) -> Certificate:
-        lane = self._named(offer.lane) if offer else self._plain()
-        measured = next((m for m in self._measured if offer and _same_setting(m.setting, lane)), None)
-        proof = self._proof if offer else None
+        lane = self._explained(offer.lane) if offer else self._plain()
+        measured = next((m for m in self._measured if offer and m.setting == lane.setting), None)
+        evidence = self._evidence if offer else None
         costs = measured.costs if measured else self._measured[0].costs if self._measured else {}
         return Certificate(
             identity=self._task.identity,
@@ -265,34 +266,33 @@ class Certifier:
             plain_ratio=round(plain_ratio(lane, measured), 3) if measured else 1.0,
             prompt_ratio=round(measured.prompt_ratio, 3) if measured else 1.0,
             expected_ratio=round(offer.ratio, 3) if offer else 1.0,
-            switches=self._switches,
+            switch_points=self._switch_points,
             costs=tuple((width, at, round(seconds, 6)) for (width, at), seconds in costs.items()),
-            regimes=tuple(r.to_json(lane.widths[1:]) for r in proof.regimes) if proof else (),
+            regimes=tuple(r.to_json(lane.widths[1:]) for r in evidence.regimes) if evidence else (),
             variants=tuple(self._describe(m) for m in self._measured),
-            findings=(*self._notes, *(proof.findings if proof else ())),
+            findings=(*self._notes, *(evidence.findings if evidence else ())),
             seconds=round(self._budget - self._deadline.left, 1),
-            complete=bool(proof and proof.complete),
+            complete=bool(evidence and evidence.complete),
             conclusive=lane.max_width > 1 or not self._out_of_time(),
         )
 
     def _out_of_time(self) -> bool:
         return self._deadline.left <= 0 or any("time ran out" in note for note in self._notes)
 
-    def _named(self, lane: Lane) -> Lane:
-        reason = "; ".join(self._proof.findings) if self._proof else ""
-        return replace(lane, name=setting_name(lane), reason=reason)
+    def _explained(self, lane: Lane) -> Lane:
+        reason = "; ".join(self._evidence.findings) if self._evidence else ""
+        return replace(lane, reason=reason)
 
     def _plain(self) -> Lane:
         reason = next((m.trouble for m in self._measured[:1] if m.trouble), "") or self._why_plain()
-        setting = stock_setting(self._task.options)
-        return replace(setting, name=setting_name(setting), widths=(1,), parity="none", reason=reason)
+        return Lane(self._stock_setting.title, (1,), self._stock_setting, parity="none", reason=reason)
 
     def _why_plain(self) -> str:
-        found = [(o, m) for m in self._measured for o in offers(m, self._measured[0], self._switches)]
+        found = [(o, m) for m in self._measured for o in offers(m, self._measured[0], self._switch_points)]
         refused = [(offer, measured) for offer, measured in found if not affordable(offer, measured)]
         tried = len(self._measured) > 1
         reasons = ["only single steps are alike in every setting tried"] if tried and not found else []
-        if refused and self._proof is None:
+        if refused and self._evidence is None:
             offer, measured = min(refused, key=lambda pair: plain_ratio(pair[0].lane, pair[1]))
             ratio = plain_ratio(offer.lane, measured)
             figures = f"{ratio:.2f}x stock's time, prompts {measured.prompt_ratio:.2f}x"
@@ -311,12 +311,12 @@ class Certifier:
                 "expected_ratio": round(offer.ratio, 3),
                 "plain_ratio": round(plain_ratio(offer.lane, measured), 3),
             }
-            for offer in offers(measured, stock, self._switches)
+            for offer in offers(measured, stock, self._switch_points)
         ]
         figures = {f"{width}@{at}": round(1000 * seconds, 2) for (width, at), seconds in measured.costs.items()}
         stock_figures = {f"{w}@{at}": round(1000 * seconds, 2) for (w, at), seconds in measured.stock_costs.items()}
         return {
-            "setting": setting_name(measured.setting),
+            "setting": measured.setting.title,
             "trouble": measured.trouble,
             "classes": by_start,
             "lanes": lanes,
@@ -325,7 +325,3 @@ class Certifier:
             "prefill_tokens_per_second": round(1 / measured.prefill, 1) if measured.prefill else 0.0,
             "stock_prefill_tokens_per_second": round(1 / measured.stock_prefill, 1) if measured.stock_prefill else 0.0,
         }
-
-
-def _same_setting(a: Lane, b: Lane) -> bool:
-    return setting_name(a) == setting_name(b)

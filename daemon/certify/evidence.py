@@ -14,7 +14,7 @@ from typing import Any
 
 from pilotfish.daemon.certify.lanes import Measured, Site, agree, ranges
 from pilotfish.daemon.certify.measure import GLANCE_ROWS, glance
-from pilotfish.daemon.certify.probe_driver import Bench, OutOfTime
+from pilotfish.daemon.certify.probe_driver import OutOfTime, ProbeDriver
 from pilotfish.hooks.types import Lane
 
 log = logging.getLogger("pilotfish.certifier")
@@ -23,9 +23,9 @@ TARGET_ROWS = 512  # compared rows per width and regime
 SITE_ROWS = 132  # of one material, while deepening: four blocks of the widest width
 SPAN = 1024  # positions of a regime that deepening moves over
 REJECTION_WIDTHS = 6  # widths whose rejections are played through
-LADDER_STEP = 4  # each longer context is that many times the one before
-LADDER_COST = 3.0  # times the cost of the one before, at most: attention is not all of a forward
-LADDER_SHARE = 0.5  # of the time left may be expected for the next
+SWEEP_STEP = 4  # each longer context is that many times the one before
+SWEEP_COST = 3.0  # times the cost of the one before, at most: attention is not all of a forward
+SWEEP_SHARE = 0.5  # of the time left may be expected for the next
 
 
 @dataclass(slots=True)
@@ -44,20 +44,20 @@ class Regime:
 class Evidence:
     """Collects evidence for `lane` on its own setting. `lane` shrinks when a comparison fails."""
 
-    def __init__(self, bench: Bench, lane: Lane, measured: Measured, switches: Sequence[int]) -> None:
-        self.lane = replace(lane, prefill_block=bench.block)
+    def __init__(self, driver: ProbeDriver, lane: Lane, measured: Measured, switch_points: Sequence[int]) -> None:
+        self.lane = replace(lane, prefill_block=driver.block)
         self.findings: list[str] = []
         self.complete = False
-        self._bench = bench
+        self._driver = driver
         self._base = lane.widths[0]
-        self._limit = min(bench.probe.n_ctx, lane.max_context or bench.probe.n_ctx)
-        edges = [0, *(s for s in switches if s < self._limit), self._limit]
+        self._limit = min(driver.probe.n_ctx, lane.max_context or driver.probe.n_ctx)
+        edges = [0, *(s for s in switch_points if s < self._limit), self._limit]
         self.regimes = [Regime(a, b) for a, b in itertools.pairwise(edges)]
-        self.proven = 0  # cells up to which every width of the lane was compared
+        self.compared = 0  # cells up to which every width of the lane was compared
         for site, rows in measured.rows.items():
             if site.end <= self._limit:
                 self._count(site, {width: len(rows[width]) for width in lane.widths if width != self._base})
-                self.proven = max(self.proven, site.end)
+                self.compared = max(self.compared, site.end)
 
     def collect(self) -> None:
         """Gather until every width has TARGET_ROWS in every regime, or time is out."""
@@ -66,8 +66,8 @@ class Evidence:
             self._rejections()
             self._prefixes()
             tested = True
-            self._switches()
-            self._ladder()
+            self._switch_points()
+            self._context_sweep()
             self._deepen()
             self.complete = True
         except OutOfTime:
@@ -76,38 +76,38 @@ class Evidence:
             )
         if not tested:
             self._keep(())
-        if self.proven < self._limit:
-            self.findings.append(f"compared up to {self.proven} of {self._bench.probe.n_ctx} tokens of context")
-        self._end_at(min(self.proven, self._limit))
+        if self.compared < self._limit:
+            self.findings.append(f"compared up to {self.compared} of {self._driver.probe.n_ctx} tokens of context")
+        self._end_at(min(self.compared, self._limit))
 
     def _rejections(self) -> None:
         """Forwards of which only a part is kept: rows must not see what follows them, nor what was cut before."""
         for start in self._sites():
             site = Site(2, start, GLANCE_ROWS)
-            base = self._bench.walk(site, self._base)
+            base = self._driver.walk(site, self._base)
             for width in self._sample():
                 if not self._survives(site, width, base):
                     self._drop([width], f"rows change when later tokens are rejected, after {start} tokens")
             self._again(site, base)
 
     def _survives(self, site: Site, width: int, base: Sequence[bytes]) -> bool:
-        ids = self._bench.goto(site, site.end)
-        junk = self._bench.material.ids(4, site.end)
+        ids = self._driver.goto(site, site.end)
+        junk = self._driver.material.ids(4, site.end)
         at, kept = site.start, 1
         while at + kept <= site.start + len(base):
             block = ids[at : at + kept] + junk[at : at + width - kept]
-            rows = self._bench.rows(block, width)
+            rows = self._driver.rows(block, width)
             if rows[:kept] != list(base[at - site.start : at - site.start + kept]):
                 return False
             at += kept
-            if not self._bench.probe.cut(at):
+            if not self._driver.probe.cut(at):
                 return False
             kept = kept % width + 1
         return True
 
     def _again(self, site: Site, base: Sequence[bytes]) -> None:
         """After all those rollbacks the same steps must still give the same rows."""
-        if not agree(self._bench.walk(site, self._base), base):
+        if not agree(self._driver.walk(site, self._base), base):
             self._keep(())
             self.findings.append(f"steps are not repeatable after {site.start} tokens")
 
@@ -116,51 +116,51 @@ class Evidence:
         exact = True
         for start in self._sites():
             site = Site(0, start, GLANCE_ROWS)
-            expected = self._bench.walk(site, self._base, self._base)
+            expected = self._driver.walk(site, self._base, self._base)
             for prompt, narrow in self._ways(start):
                 if exact and not self._same_after(site, prompt, narrow, expected):
                     exact = False
                     self.findings.append(f"cells depend on the block that wrote them, after {start} tokens")
-        self.lane = replace(self.lane, exact_cache=exact, prefill_block=None if exact else self._bench.block)
+        self.lane = replace(self.lane, exact_cache=exact, prefill_block=None if exact else self._driver.block)
 
     def _ways(self, start: int) -> list[tuple[list[int], list[int]]]:
         """Ways to write `start` cells: prompt blocks of odd sizes, and narrow blocks of the lane after them."""
         tail = min(48, start)
-        narrow = [(_blocks(start - tail, self._bench.block), _blocks(tail, w)) for w in (self.lane.max_width, 1)]
+        narrow = [(_blocks(start - tail, self._driver.block), _blocks(tail, w)) for w in (self.lane.max_width, 1)]
         return [*narrow, (_blocks(start, 7 if start < 200 else 100), []), (_blocks(start, 61), [])]
 
     def _same_after(self, site: Site, prompt: list[int], narrow: list[int], expected: Sequence[bytes]) -> bool:
-        bench, ids, at = self._bench, self._bench.material.ids(site.material, site.end), 0
-        bench.forget()
+        driver, ids, at = self._driver, self._driver.material.ids(site.material, site.end), 0
+        driver.forget()
         for block in prompt:
-            bench.deadline.check()
-            bench.probe.feed(ids[at : at + block])
+            driver.deadline.check()
+            driver.probe.feed(ids[at : at + block])
             at += block
         for block in narrow:
-            bench.rows(ids[at : at + block], self.lane.pad(block))
+            driver.rows(ids[at : at + block], self.lane.pad(block))
             at += block
-            bench.probe.cut(at)  # padding
-        found = bench.rows(ids[at : at + self._base], self._base)
-        bench.forget()
+            driver.probe.cut(at)  # padding
+        found = driver.rows(ids[at : at + self._base], self._base)
+        driver.forget()
         return agree(found, expected)
 
-    def _switches(self) -> None:
-        """One look at every width across each switch, where a block lies on both sides of it."""
+    def _switch_points(self) -> None:
+        """One look at every width across each switch point, where a block lies on both sides of it."""
         for regime in self.regimes[1:]:
             self._look(Site(0, max(1, regime.start - GLANCE_ROWS // 2), GLANCE_ROWS))
 
-    def _ladder(self) -> None:
+    def _context_sweep(self) -> None:
         """One look at every width in ever longer contexts, as long as the time left allows the next."""
-        start, took = max(self.proven, 64), 0.0
-        while self.proven < self._limit and LADDER_COST * took <= LADDER_SHARE * self._bench.deadline.left:
-            start = min(LADDER_STEP * start, self._limit - GLANCE_ROWS)
+        start, took = max(self.compared, 64), 0.0
+        while self.compared < self._limit and SWEEP_COST * took <= SWEEP_SHARE * self._driver.deadline.left:
+            start = min(SWEEP_STEP * start, self._limit - GLANCE_ROWS)
             if start <= 0:
                 return
-            before = self._bench.deadline.left
+            before = self._driver.deadline.left
             if not self._look(Site(0, start, GLANCE_ROWS)):
-                self._end_at(self.proven)
+                self._end_at(self.compared)
                 return
-            took = before - self._bench.deadline.left
+            took = before - self._driver.deadline.left
 
     def _end_at(self, cells: int) -> None:
         self._limit = cells
@@ -169,14 +169,14 @@ class Evidence:
 
     def _look(self, site: Site) -> bool:
         """False when so many widths differ there that the lane had better end before."""
-        rows = glance(self._bench, site, self.lane.widths, self._base)
+        rows = glance(self._driver, site, self.lane.widths, self._base)
         differ = [width for width in rows if not agree(rows[width], rows[self._base])]
         if 2 * len(differ) > len(self.lane.widths):
             self.findings.append(f"widths {ranges(differ)} differ after {site.start} tokens: the lane ends before")
             return False
         self._drop(differ, f"differs after {site.start} tokens")
         self._count(site, {w: len(r) for w, r in rows.items() if w != self._base and w not in differ})
-        self.proven = max(self.proven, site.end)
+        self.compared = max(self.compared, site.end)
         return True
 
     def _deepen(self) -> None:
@@ -189,9 +189,9 @@ class Evidence:
             number += 1
 
     def _compare(self, site: Site, regime: Regime, widths: Sequence[int]) -> None:
-        base = self._bench.walk(site, self._base)
+        base = self._driver.walk(site, self._base)
         for width in widths:
-            rows = self._bench.walk(site, width)
+            rows = self._driver.walk(site, width)
             if not agree(rows, base):
                 self._drop(
                     [width], f"differs after {site.start} tokens of {'text' if site.material % 2 else 'random ids'}"
@@ -210,7 +210,7 @@ class Evidence:
             regime.rows[width] = regime.rows.get(width, 0) + count
 
     def _sites(self) -> list[int]:
-        """Positions below and above every switch that leave room for a glance."""
+        """Positions below and above every switch point that leave room for a glance."""
         starts = [40, *(regime.start + 8 for regime in self.regimes[1:]), 264]
         return sorted({start for start in starts if start + 2 * GLANCE_ROWS <= self._limit}) or [1]
 
@@ -231,7 +231,7 @@ class Evidence:
 
 
 def _site(regime: Regime, number: int, limit: int) -> Site | None:
-    """The regime's site for a material: the first straddles the switch before it, later ones move on."""
+    """The regime's site for a material: the first straddles the switch point before it, later ones move on."""
     end = min(regime.end, limit)
     rows = min(SITE_ROWS, end - regime.start - 2)
     room = min(SPAN, end - regime.start) - rows

@@ -1,18 +1,19 @@
 """From measurements to a lane: width classes, what each lane would cost, and which one to take.
 
-A *setting* is a `Lane` that names every width that was tried. Its measurement holds, for each site (a place in a
-context), the digests of the rows that every width gave for the same tokens. Widths whose rows agree wherever both
-were compared are one class; a lane is a class, or what is left of it over all sites.
+The measurement of an engine setting holds, for each site (a place in a context), the digests of the rows that every
+width gave for the same tokens. Widths whose rows agree wherever both were compared are one class; a lane is a class,
+or what is left of it over all sites.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from pilotfish.hooks.types import Lane
+from pilotfish.hooks.types import EngineSetting, Lane
 
 MAX_WIDTH = 33  # wider blocks never paid on the machines measured: a forward's cost grows with its width
+ALL_WIDTHS = tuple(range(1, MAX_WIDTH + 1))
 
 PLAIN_SHARE = 0.5  # of the tokens are taken to come from plain steps: nothing was proposed for them
 ACCEPTANCE = 0.8  # of each further proposed token, for the others
@@ -48,7 +49,7 @@ class Measured:
     `trouble` the setting is of no use and the rest may be missing.
     """
 
-    setting: Lane
+    setting: EngineSetting
     rows: Mapping[Site, Rows] = field(default_factory=dict)
     costs: Costs = field(default_factory=dict)
     prefill: float = 0.0
@@ -75,13 +76,6 @@ class Offer:
     def ratio(self) -> float:
         """Expected time relative to plain stock; below 1 is faster."""
         return self.seconds / self.stock_seconds if self.stock_seconds else 1.0
-
-
-def setting_name(lane: Lane) -> str:
-    """For people: `flash, K bf16, V f16, not repacked, GGML_CPU_TILED_MM=0`."""
-    flash = {True: "flash", False: "no flash", None: "flash auto"}[lane.flash_attention]
-    parts = [flash, f"K {lane.cache_type_k}", f"V {lane.cache_type_v}", *([] if lane.repack else ["not repacked"])]
-    return ", ".join(parts + [f"{name}={value}" for name, value in lane.environment])
 
 
 def agree(a: Sequence[bytes], b: Sequence[bytes]) -> bool:
@@ -112,7 +106,7 @@ def common_class(sites: Iterable[Rows], base: int) -> tuple[int, ...]:
     return tuple(sorted(kept or ()))
 
 
-def offers(measured: Measured, stock: Measured, switches: Sequence[int]) -> Iterator[Offer]:
+def offers(measured: Measured, stock: Measured, switch_points: Sequence[int]) -> Iterator[Offer]:
     """Every lane that a setting's rows allow: over all contexts, and wider ones that end at a switch point."""
     if measured.trouble or not measured.rows:
         return
@@ -120,16 +114,17 @@ def offers(measured: Measured, stock: Measured, switches: Sequence[int]) -> Iter
     for base, widths in whole.items():
         if len(widths) > 1 and not (base > 1 and base in whole[1]):
             yield _offer(measured, stock, widths, None)
-        for switch in switches:
-            below = [rows for site, rows in measured.rows.items() if site.end <= switch]
+        for point in switch_points:
+            below = [rows for site, rows in measured.rows.items() if site.end <= point]
             more = common_class(below, base)
             if len(more) > max(1, len(widths)) and base == 1:
-                yield _offer(measured, stock, more, switch)
+                yield _offer(measured, stock, more, point)
 
 
 def _offer(measured: Measured, stock: Measured, widths: tuple[int, ...], limit: int | None) -> Offer:
     as_stock = widths[0] == 1 and same_steps(measured, stock)
-    lane = replace(measured.setting, widths=widths, max_context=limit, parity="stock" if as_stock else "lane")
+    parity = "stock" if as_stock else "lane"
+    lane = Lane(measured.setting.title, widths, measured.setting, parity, max_context=limit)
     return Offer(
         lane,
         expected_seconds(lane, measured.costs, measured.prefill),

@@ -6,12 +6,11 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from pilotfish.daemon.certify.candidates import ALL_WIDTHS, stock_setting
-from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity
-from pilotfish.daemon.certify.certification import identity_for
-from pilotfish.daemon.certify.lanes import setting_name
+from pilotfish.daemon.certify.candidates import stock_setting
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, identity_for
+from pilotfish.daemon.certify.lanes import ALL_WIDTHS
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
@@ -33,7 +32,7 @@ class Found:
 def find_lane(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: str = "lane") -> Found:
     """What is known about loading `pin`. Loads no engine and never raises: without knowledge there is no lane."""
     if parity == "none":
-        return Found(_unchecked(options))
+        return Found(_unchecked(options, verifier.name))
     try:
         identity = identity_for(pin, verifier, options, parity)
     except (PilotfishError, OSError) as error:
@@ -44,16 +43,16 @@ def find_lane(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity
         return Found(certificate.lane, certificate)
     if identity:
         log.info("%s: not certified with these settings; checked at load instead", pin.name)
-    return Found(_plain_stock(options) if parity == "stock" else None, None, identity)
+    return Found(_plain_stock(options, verifier.name) if parity == "stock" else None, None, identity)
 
 
 @contextlib.contextmanager
-def environment(lane: Lane | None) -> Iterator[None]:
-    """The lane's environment in force while the engine's library loads.
+def engine_environment(lane: Lane | None) -> Iterator[None]:
+    """The environment of the lane's setting in force while the engine's library loads.
 
     It stays in force afterwards; if loading fails it is taken back, since the stock server may inherit it.
     """
-    wanted = dict(lane.environment) if lane else {}
+    wanted = dict(lane.setting.environment) if lane else {}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
@@ -66,14 +65,14 @@ def environment(lane: Lane | None) -> Iterator[None]:
         raise
 
 
-def _unchecked(options: EngineOptions) -> Lane:
+def _unchecked(options: EngineOptions, engine: str) -> Lane:
     """Stock settings and every width: tokens may change, and the user asked for it."""
-    setting = stock_setting(options)
+    setting = stock_setting(options, engine)
     reason = 'the config says parity = "none": nothing is promised'
-    return replace(setting, name=setting_name(setting), widths=UNCHECKED_WIDTHS, parity="none", reason=reason)
+    return Lane(setting.title, UNCHECKED_WIDTHS, setting, parity="none", reason=reason)
 
 
-def _plain_stock(options: EngineOptions) -> Lane:
-    setting = stock_setting(options)
+def _plain_stock(options: EngineOptions, engine: str) -> Lane:
+    setting = stock_setting(options, engine)
     reason = 'the config says parity = "stock" and there is no certificate yet: pilotfish certify makes one'
-    return replace(setting, name=setting_name(setting), widths=(1,), parity="stock", reason=reason)
+    return Lane(setting.title, (1,), setting, parity="stock", reason=reason)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from pilotfish.daemon.certify.lanes import MAX_WIDTH, Rows, Site, classes
-from pilotfish.daemon.certify.probe_driver import Bench
+from pilotfish.daemon.certify.probe_driver import ProbeDriver
 
 SHORT, LONG = 64, 320  # positions where forwards are timed; the second where the context has room
 COST_WIDTHS = (1, 2, 3, 4, 8, 16, 32)
@@ -28,73 +28,73 @@ ROW_COST = 0.6  # single steps that a row of a wider forward takes, roughly
 GLANCE_LEAST = 16  # rows of every width, in whole blocks that fit; one block where it is wider
 
 
-SWITCH_BLOCK = 32  # tokens; short blocks, so that a bisection feeds little again
+SWITCH_POINT_BLOCK = 32  # tokens; short blocks, so that a bisection feeds little again
 
 
-def find_switches(bench: Bench, limit: int, seconds: float) -> tuple[int, ...]:
+def find_switch_points(driver: ProbeDriver, limit: int, seconds: float) -> tuple[int, ...]:
     """The numbers of cells at which the widths that agree change, in contexts of up to `limit` cells.
 
     Lengths double from 32; between two whose widths agree differently the change is bisected to the token. With
-    cells counted as here, forwards that use at most that many cells run the code before the switch. No longer
+    cells counted as here, forwards that use at most that many cells run the code before the switch point. No longer
     length is tried once `seconds` have passed.
     """
-    bench = Bench(bench.probe, bench.material, bench.deadline, SWITCH_BLOCK)
-    patience = bench.deadline.sooner(seconds)
+    driver = ProbeDriver(driver.probe, driver.material, driver.deadline, SWITCH_POINT_BLOCK)
+    patience = driver.deadline.sooner(seconds)
     lengths = [FIRST_LENGTH]
     while 2 * lengths[-1] + SIGNATURE_ROWS <= limit:
         lengths.append(2 * lengths[-1])
     if lengths[-1] + SIGNATURE_ROWS > limit:
         return ()
-    switches = []
-    before = _signature(bench, lengths[0])
+    points = []
+    before = _signature(driver, lengths[0])
     for low, high in itertools.pairwise(lengths):
         if patience.left <= 0:
             break
-        after = _signature(bench, high)
+        after = _signature(driver, high)
         if after != before:
-            switch = _bisect(bench, low, high, before)
-            if _confirmed(bench, switch - SIGNATURE_ROWS, before, after, (low, high)):
-                switches.append(switch)
+            point = _bisect(driver, low, high, before)
+            if _confirmed(driver, point - SIGNATURE_ROWS, before, after, (low, high)):
+                points.append(point)
         before = after
-    return tuple(switches)
+    return tuple(points)
 
 
-def _bisect(bench: Bench, low: int, high: int, before: object) -> int:
+def _bisect(driver: ProbeDriver, low: int, high: int, before: object) -> int:
     while high - low > 1:
         middle = (low + high) // 2
-        if _signature(bench, middle) == before:
+        if _signature(driver, middle) == before:
             low = middle
         else:
             high = middle
     return low + SIGNATURE_ROWS
 
 
-def _confirmed(bench: Bench, last: int, before: object, after: object, within: tuple[int, int]) -> bool:
+def _confirmed(driver: ProbeDriver, last: int, before: object, after: object, within: tuple[int, int]) -> bool:
     """Whether lengths on both sides of a change agree with it: kernels that differ rarely also agree by chance."""
     low, high = within
     earlier, later = (max(low, last - 5), max(low, last - 23)), (min(high, last + 6), min(high, last + 24))
-    return all(_signature(bench, length) == before for length in earlier) and all(
-        _signature(bench, length) == after for length in later
+    return all(_signature(driver, length) == before for length in earlier) and all(
+        _signature(driver, length) == after for length in later
     )
 
 
-def _signature(bench: Bench, length: int) -> object:
+def _signature(driver: ProbeDriver, length: int) -> object:
     site = Site(0, length, SIGNATURE_ROWS)
-    return classes({width: bench.walk(site, width) for width in SIGNATURE_WIDTHS})
+    return classes({width: driver.walk(site, width) for width in SIGNATURE_WIDTHS})
 
 
-def glance_sites(switches: Sequence[int], limit: int) -> tuple[Site, ...]:
-    """Where every setting is looked at: a short context, and one past each switch."""
-    after = {256, *switches}  # where the attention of ggml's CPU backend has one, found here or not
-    starts = [SHORT, *(switch + 8 for switch in after)]
+def glance_sites(switch_points: Sequence[int], limit: int) -> tuple[Site, ...]:
+    """Where every setting is looked at: a short context, and one past each switch point."""
+    points = {256, *switch_points}  # where the attention of ggml's CPU backend has one, found here or not
+    starts = [SHORT, *(point + 8 for point in points)]
     return tuple(Site(0, start, GLANCE_ROWS) for start in sorted(set(starts)) if 0 < start <= limit - GLANCE_ROWS)
 
 
-def glance(bench: Bench, site: Site, widths: Sequence[int], base: int = 1) -> Rows:
+def glance(driver: ProbeDriver, site: Site, widths: Sequence[int], base: int = 1) -> Rows:
     """A few rows of every width; all of the site's for the width they are compared with, and for single steps."""
     wanted = {width: max(width, GLANCE_LEAST // width * width) for width in widths}
     wanted |= {width: site.rows for width in (1, 2, base) if width in wanted}
-    return {width: tuple(bench.walk(site, width, rows)) for width, rows in wanted.items()}
+    return {width: tuple(driver.walk(site, width, rows)) for width, rows in wanted.items()}
 
 
 def widths_within(seconds: float, step: float, sites: int) -> tuple[int, ...]:
@@ -114,15 +114,15 @@ def cost_positions(limit: int) -> tuple[int, ...]:
 Samples = dict[tuple[int, int], list[float]]
 
 
-def time_costs(benches: Sequence[tuple[Bench, Sequence[int]]], positions: Sequence[int]) -> list[Samples]:
-    """Seconds of forwards by (width, position) for each (bench, widths), taken in turns so that load hits all."""
-    samples: list[Samples] = [{} for _ in benches]
+def time_costs(drivers: Sequence[tuple[ProbeDriver, Sequence[int]]], positions: Sequence[int]) -> list[Samples]:
+    """Seconds of forwards by (width, position) for each (driver, widths), taken in turns so that load hits all."""
+    samples: list[Samples] = [{} for _ in drivers]
     for position in positions:
         for turn in range(REPEATS):
-            for (bench, widths), found in zip(benches, samples, strict=True):
+            for (driver, widths), found in zip(drivers, samples, strict=True):
                 for width in widths:
                     for _ in range(_repeats(width, turn)):
-                        found.setdefault((width, position), []).append(_time(bench, width, position))
+                        found.setdefault((width, position), []).append(_time(driver, width, position))
     return samples
 
 
@@ -143,19 +143,19 @@ def noise(samples: Samples) -> float:
     return max(ratios, default=1.0)
 
 
-def _time(bench: Bench, width: int, position: int) -> float:
+def _time(driver: ProbeDriver, width: int, position: int) -> float:
     site = Site(0, position, width)
-    bench.rows(bench.goto(site, site.end)[position:], width)
-    return bench.probe.seconds
+    driver.rows(driver.goto(site, site.end)[position:], width)
+    return driver.probe.seconds
 
 
-def time_prefill(benches: Sequence[Bench], limit: int) -> list[float]:
-    """Seconds per prompt token of each bench, taken in turns."""
-    count = max(1, min(PREFILL, limit - 1, *(bench.block for bench in benches)))
-    best = [float("inf") for _ in benches]
+def time_prefill(drivers: Sequence[ProbeDriver], limit: int) -> list[float]:
+    """Seconds per prompt token of each driver, taken in turns."""
+    count = max(1, min(PREFILL, limit - 1, *(driver.block for driver in drivers)))
+    best = [float("inf") for _ in drivers]
     for _ in range(PREFILL_REPEATS):
-        for i, bench in enumerate(benches):
-            bench.forget()
-            bench.goto(Site(0, count, 1))
-            best[i] = min(best[i], bench.probe.seconds / count)
+        for i, driver in enumerate(drivers):
+            driver.forget()
+            driver.goto(Site(0, count, 1))
+            best[i] = min(best[i], driver.probe.seconds / count)
     return best

@@ -14,7 +14,7 @@ _SEED = 23
 
 
 class OutOfTime(Exception):
-    """The budget is spent; what is proven stays."""
+    """The budget is spent; what was compared stays."""
 
 
 class Deadline:
@@ -64,7 +64,7 @@ class Material:
         return [int(id) for id in random.integers(0, self._n_vocab, length)]
 
 
-class Bench:
+class ProbeDriver:
     """Feeds a probe. A site's prefix is always written by the same prompt blocks: `block` tokens, from position 0."""
 
     def __init__(self, probe: Probe, material: Material, deadline: Deadline, block: int = 512) -> None:

@@ -1,4 +1,4 @@
-"""A probe in a process of its own, because an engine reads some switches from its environment only once.
+"""A probe in a process of its own, because an engine reads its environment only once.
 
 The process is killed when the budget is spent, whatever it is doing.
 """
@@ -16,19 +16,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
-from pilotfish.daemon.certify.probe_wire import lane_to_json, options_to_json, pin_to_json
+from pilotfish.daemon.certify.probe_wire import options_to_json, pin_to_json, setting_to_json
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EngineOptions, EnginePin, Lane, TargetPin
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, TargetPin
 
 GRACE = 2.0  # seconds past the deadline before a forward in progress is given up
 _WORKER = "pilotfish.daemon.certify.probe_worker"
 
 
 class RemoteProbe:
-    """A `Probe` whose calls raise OutOfTime, besides EngineError, once `deadline` has passed."""
+    """A `Probe` of the verifier that `setting` names; its calls raise OutOfTime, too, once `deadline` has passed."""
 
     def __init__(
-        self, pin: TargetPin, lane: Lane, options: EngineOptions, deadline: Deadline, verifier: str = "llama"
+        self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions, deadline: Deadline
     ) -> None:
         self._name = pin.name
         self._deadline = deadline
@@ -37,16 +37,16 @@ class RemoteProbe:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **dict(lane.environment)},
+            env={**os.environ, **dict(setting.environment)},
             text=True,
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="probe", daemon=True).start()
         self.seconds = 0.0
         job = {
-            "verifier": verifier,
             "pin": pin_to_json(pin),
-            "lane": lane_to_json(lane),
+            "setting": setting_to_json(setting),
+            "max_width": max_width,
             "options": options_to_json(options),
         }
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, WeightPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin, TokenizerPin, WeightPin
 
 _T = TypeVar("_T")
 
@@ -41,14 +41,29 @@ def lane_to_json(lane: Lane) -> dict[str, Any]:
 
 def lane_from_json(table: dict[str, Any]) -> Lane:
     """Raises KeyError, TypeError or ValueError when the table is not a lane."""
-    known = {field.name for field in fields(Lane)}
-    if set(table) != known:
-        raise ValueError(f"a lane has the keys {sorted(known)}, not {sorted(table)}")
+    _check_keys(table, Lane)
     widths = tuple(int(width) for width in table["widths"])
     if not widths or list(widths) != sorted(set(widths)) or widths[0] < 1:
         raise ValueError(f"{table['widths']} are no widths")
+    return typed(Lane, {**table, "widths": widths, "setting": setting_from_json(table["setting"])})
+
+
+def setting_to_json(setting: EngineSetting) -> dict[str, Any]:
+    """JSON-ready values; tuples become lists when written."""
+    return asdict(setting)
+
+
+def setting_from_json(table: dict[str, Any]) -> EngineSetting:
+    """Raises KeyError, TypeError or ValueError when the table is not a setting."""
+    _check_keys(table, EngineSetting)
     environment = tuple((str(name), str(value)) for name, value in table["environment"])
-    return typed(Lane, {**table, "widths": widths, "environment": environment})
+    return typed(EngineSetting, {**table, "environment": environment})
+
+
+def _check_keys(table: dict[str, Any], kind: type[Lane | EngineSetting]) -> None:
+    known = {field.name for field in fields(kind)}
+    if set(table) != known:
+        raise ValueError(f"a {kind.__name__} has the keys {sorted(known)}, not {sorted(table)}")
 
 
 def pin_to_json(pin: TargetPin) -> dict[str, Any]:

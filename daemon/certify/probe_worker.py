@@ -1,4 +1,4 @@
-"""The other end of `remote`: `python -m pilotfish.daemon.certify.probe_worker` serves one probe over its pipes.
+"""The other end of `probe_process`: `python -m pilotfish.daemon.certify.probe_worker` serves one probe over its pipes.
 
 The first line on stdin says what to load; every further line is one call, answered by one line on stdout. The
 process ends when its stdin does, so it never outlives the certifier.
@@ -11,7 +11,7 @@ import os
 import sys
 from typing import IO, Any
 
-from pilotfish.daemon.certify.probe_wire import lane_from_json, options_from_json, pin_from_json
+from pilotfish.daemon.certify.probe_wire import options_from_json, pin_from_json, setting_from_json
 from pilotfish.daemon.config import files
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
@@ -38,10 +38,12 @@ def main() -> int:
 
 
 def _open(job: dict[str, Any]) -> Probe:
-    verifier = Registry.load(files.load()).verifier(job["verifier"])
+    setting = setting_from_json(job["setting"])
+    verifier = Registry.load(files.load()).verifier(setting.engine)
     if not isinstance(verifier, CertifiableVerifier):
-        raise EngineError(f"the verifier {job['verifier']!r} offers no probe, so its models cannot be certified")
-    return verifier.probe(pin_from_json(job["pin"]), lane_from_json(job["lane"]), options_from_json(job["options"]))
+        raise EngineError(f"the verifier {setting.engine!r} offers no probe, so its models cannot be certified")
+    options = options_from_json(job["options"])
+    return verifier.probe(pin_from_json(job["pin"]), setting, int(job["max_width"]), options)
 
 
 def _about(probe: Probe) -> dict[str, Any]:

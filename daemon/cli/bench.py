@@ -20,7 +20,7 @@ from pilotfish.daemon.cli.console import err, out
 from pilotfish.hooks.errors import UsageError
 
 if TYPE_CHECKING:
-    from pilotfish.daemon.lab.bench_document import Result
+    from pilotfish.daemon.lab.bench_document import BenchResult
     from pilotfish.daemon.lab.bench_systems import System
     from pilotfish.daemon.lab.workloads import Mode, Workload
 
@@ -139,12 +139,12 @@ def wish_of(
     )
 
 
-async def measured(wish: Wish) -> Result:
+async def measured(wish: Wish) -> BenchResult:
     """Prepare, measure, and show how far it is on stderr."""
     from pilotfish.daemon.config.files import Config, load
     from pilotfish.daemon.lab.bench_bed import bring_certificate, render, run_state
-    from pilotfish.daemon.lab.bench_document import Result
-    from pilotfish.daemon.lab.bench_quiet import Watch
+    from pilotfish.daemon.lab.bench_document import BenchResult
+    from pilotfish.daemon.lab.bench_quiet import QuietWatch
     from pilotfish.daemon.lab.bench_report import baseline
     from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed
     from pilotfish.daemon.lab.benchmark import Bench
@@ -162,7 +162,7 @@ async def measured(wish: Wish) -> Result:
         def starting(what: str) -> None:
             progress.update(bar, description=what)
 
-        watch = Watch(_warn)
+        watch = QuietWatch(_warn)
         bed = Bed(wish.path, wish.model, wish.threads, wish.context, config, Path(folder), run_state())
         certificate = await asyncio.to_thread(
             bring_certificate,
@@ -188,7 +188,7 @@ async def measured(wish: Wish) -> Result:
     lane = next((run.answer.lane for run in runs if run.answer.lane), "")
     about = {**wish.about, "certificate": certificate, "lane": lane}
     base = baseline(wish.systems)
-    return Result(wish.systems, base, runs, about, watch.to_json(), bench.failures, wish.notes)
+    return BenchResult(wish.systems, base, runs, about, watch.to_json(), bench.failures, wish.notes)
 
 
 def _stock(named: Path | None) -> tuple[list[System], dict[str, Any], tuple[str, ...]]:

@@ -12,7 +12,7 @@ from pilotfish.daemon.lab.bench_report import ALL, Figures, Spread, groups, shar
 from pilotfish.daemon.lab.bench_systems import PILOTFISH
 
 if TYPE_CHECKING:
-    from pilotfish.daemon.lab.bench_document import Result
+    from pilotfish.daemon.lab.bench_document import BenchResult
 
 _HEADINGS = (
     "\ntok/s",
@@ -27,7 +27,7 @@ _HEADINGS = (
 )
 
 
-def show(result: Result, console: Console) -> None:
+def show(result: BenchResult, console: Console) -> None:
     """Print everything worth reading in a terminal."""
     found = result.figures
     names = groups(result.runs)
@@ -71,7 +71,7 @@ def _workloads(found: Sequence[Figures], names: Sequence[str]) -> Table:
     return table
 
 
-def _verdict(result: Result, console: Console) -> None:
+def _verdict(result: BenchResult, console: Console) -> None:
     compared = sum(figure.compared for figure in result.figures if figure.group == ALL)
     if compared and result.exact:
         console.print("[green]pilotfish gave its own plain ids in every answer[/]")

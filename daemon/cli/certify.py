@@ -128,8 +128,8 @@ def show(certificate: Certificate) -> None:
     out.print("  settings tried:", style="dim")
     for variant in certificate.variants:
         out.print(f"    {variant['setting']}: {_seen(variant)}", markup=False, style="dim")
-    if certificate.switches:
-        out.print(f"  kernels switch after {ranges(certificate.switches)} tokens of context", style="dim")
+    if certificate.switch_points:
+        out.print(f"  kernels switch after {ranges(certificate.switch_points)} tokens of context", style="dim")
     out.print(f"  {certificate.seconds:.0f} s, {'complete' if certificate.complete else 'budget spent'}", style="dim")
 
 

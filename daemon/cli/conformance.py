@@ -31,15 +31,22 @@ MARKS = {PASSED: "[green]passed[/]", FAILED: "[red]FAILED[/]"}
 @click.option(
     "--patience", type=click.FloatRange(0.01), default=PATIENCE, show_default=True, help="Seconds a call may take."
 )
-def command(plugin: str, name: str | None, as_json: bool, deterministic: bool, patience: float) -> None:
-    """Check the drafters and bridges of PLUGIN, a .py file, or only NAME of it.
+@click.option(
+    "--model",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A small .gguf file, which the plugin's verifiers load.",
+)
+def command(
+    plugin: str, name: str | None, as_json: bool, deterministic: bool, patience: float, model: Path | None
+) -> None:
+    """Check the drafters, bridges and verifiers of PLUGIN, a .py file, or only NAME of it.
 
-    PLUGIN may also be the name of a drafter that pilotfish has: pilotfish conformance suffix. Drafters are built with
-    their tables of the config in force. The exit status is 1 when anything fails.
+    Verifiers need a --model. PLUGIN may also be the name of a drafter that pilotfish has: pilotfish conformance suffix.
+    Drafters are built with their tables of the config in force. The exit status is 1 when anything fails.
     """
     settings = files.load_or_last_good()
     with _state_of_its_own(), err.status("loading") as status:
-        setup = Setup(settings, deterministic=deterministic, patience=patience, tell=status.update)
+        setup = Setup(settings, model=model, deterministic=deterministic, patience=patience, tell=status.update)
         if name is None and not plugin.endswith(".py") and not Path(plugin).exists():
             report = examine_drafter(plugin, setup)
         else:

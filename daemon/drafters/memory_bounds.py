@@ -10,9 +10,10 @@ import resource
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import psutil
+
+from pilotfish.hooks.types import DeviceMemory
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
@@ -35,15 +36,7 @@ class Bound:
     lends: bool
 
 
-class DeviceMemory(NamedTuple):
-    """What an engine says of a device, in bytes. `shared`: it is the system's own memory."""
-
-    free: int
-    total: int
-    shared: bool
-
-
-DeviceFigures = Callable[[str], tuple[int, int, bool] | None]  # a device's name -> free, total, shared
+DeviceFigures = Callable[[str], DeviceMemory | None]  # by a device's name
 
 
 def no_figures(device: str) -> None:
@@ -57,16 +50,16 @@ def bounds_for(device: str, target_device: str = CPU, figures: DeviceFigures = n
     shares the system's memory.
     """
     found = None if device == CPU else figures(device)
-    own = [Bound(f"the memory of {device}", found[0], found[1], lends=False)] if found else []
+    own = [Bound(f"the memory of {device}", found.free, found.total, lends=False)] if found else []
     if not _is_shared(device, found):
         return own
     lends = _is_shared(target_device, None if target_device == CPU else figures(target_device))
     return [*own, system(lends), *control_groups(lends), *address_space()]
 
 
-def _is_shared(device: str, found: tuple[int, int, bool] | None) -> bool:
+def _is_shared(device: str, found: DeviceMemory | None) -> bool:
     if found is not None:
-        return found[2]
+        return found.shared
     return device == CPU or device.lower().startswith(_UNIFIED)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.lab.bench_document import Result
+from pilotfish.daemon.lab.bench_document import BenchResult
 from pilotfish.daemon.lab.bench_report import ALL, Figures
 from pilotfish.daemon.lab.bench_tasks import PASSES
 from pilotfish.daemon.lab.workloads import KINDS
@@ -24,7 +24,7 @@ def need_matplotlib() -> None:
         raise UsageError("charts need matplotlib, which is not installed: pip install 'pilotfish[bench]'")
 
 
-def draw(result: Result, path: Path) -> None:
+def draw(result: BenchResult, path: Path) -> None:
     """Write the chart to `path`, an .svg or .png file. Raises UsageError without matplotlib."""
     need_matplotlib()
     from matplotlib import rc_context

@@ -20,7 +20,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BenchResult:
     """A finished benchmark. `about` are the settings, `notes` are for whoever reads the figures."""
 
     systems: Sequence[System]

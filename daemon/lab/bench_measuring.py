@@ -14,7 +14,7 @@ from pilotfish.daemon.lab.bench_tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TimedAnswer:
     """Times are seconds since the request was sent. `tokens` counts what was committed, the last one included.
 
     `ids` lacks what a server does not stream: stock llama-server leaves out ids inside a character of several bytes,
@@ -81,7 +81,7 @@ class LlamaServer:
                 yield _native(event)
 
 
-class Endpoint:
+class BenchedServer:
     """An Ollama-compatible server, asked with raw prompts, so that its model must be the one that is measured."""
 
     def __init__(self, client: Client, model: str, context: int) -> None:
@@ -98,7 +98,7 @@ class Endpoint:
                 yield _ollama(event)
 
 
-async def measure(chunks: Chunks, clock: Callable[[], float] = time.perf_counter) -> Answer:
+async def measure(chunks: Chunks, clock: Callable[[], float] = time.perf_counter) -> TimedAnswer:
     """Read an answer to its end. The request is sent when the first chunk is awaited."""
     ids: list[int] = []
     texts: list[str] = []
@@ -112,7 +112,7 @@ async def measure(chunks: Chunks, clock: Callable[[], float] = time.perf_counter
             texts.append(chunk.text)
             last = chunk
     ended = clock()
-    return Answer(
+    return TimedAnswer(
         ids=tuple(ids),
         text="".join(texts),
         tokens=last.tokens or len(ids),

@@ -50,7 +50,7 @@ def _own() -> float:
     return total
 
 
-class Watch:
+class QuietWatch:
     """Keeps what was seen. `warn` is called once, with a line for a person, when the machine is not quiet."""
 
     def __init__(self, warn: Callable[[str], None], take: Callable[[], Snapshot] = snapshot) -> None:

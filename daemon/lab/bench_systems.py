@@ -26,7 +26,7 @@ from pilotfish.daemon.front.runner_client import RunnerClient
 from pilotfish.daemon.front.runner_process import RunnerProcess, free_port
 from pilotfish.daemon.lab import bench_replay
 from pilotfish.daemon.lab.asking import Client
-from pilotfish.daemon.lab.bench_measuring import Answers, Endpoint, LlamaServer
+from pilotfish.daemon.lab.bench_measuring import Answers, BenchedServer, LlamaServer
 from pilotfish.daemon.lab.bench_starting import until_healthy
 from pilotfish.hooks.errors import EngineError, UsageError
 
@@ -114,7 +114,7 @@ async def serving(system: System, bed: Bed, session: aiohttp.ClientSession) -> A
         async with Client(system.url) as http:
             if not await http.alive():
                 raise EngineError(f"{system.name}: nobody answers at {system.url}; start it, or leave it out")
-            yield Endpoint(http, bed.model_name, bed.context)
+            yield BenchedServer(http, bed.model_name, bed.context)
         return
     port = free_port()
     try:

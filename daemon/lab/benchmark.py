@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from pilotfish.daemon.front.runner_client import new_session
-from pilotfish.daemon.lab.bench_measuring import Answer, Answers, measure
-from pilotfish.daemon.lab.bench_quiet import Watch
+from pilotfish.daemon.lab.bench_measuring import Answers, TimedAnswer, measure
+from pilotfish.daemon.lab.bench_quiet import QuietWatch
 from pilotfish.daemon.lab.bench_systems import Bed, System, record, serving
 from pilotfish.daemon.lab.bench_tasks import Task
 from pilotfish.hooks.errors import PilotfishError, WorldError
@@ -38,7 +38,7 @@ class Run:
     workload: str
     kind: str
     round: int
-    answer: Answer
+    answer: TimedAnswer
     equal: bool | None = None
 
 
@@ -51,7 +51,7 @@ class Bench:
     warm_up: Task
     rounds: int
     bed: Bed
-    watch: Watch
+    watch: QuietWatch
     starting: Callable[[str], None] = lambda what: None
     serve: Serve = serving
     clock: Callable[[], float] = time.perf_counter
@@ -99,7 +99,7 @@ class Bench:
 
     async def _turn(self, number: int, i: int, task: Task, up: dict[str, tuple[System, Answers]]) -> AsyncIterator[Run]:
         """Put one task to every system. The runs come out at the end, when all references are known."""
-        answered: dict[str, tuple[System, Answer]] = {}
+        answered: dict[str, tuple[System, TimedAnswer]] = {}
         for system in self._order(number, i, task):
             if system.name not in up or system.name in self.failures:
                 continue
@@ -119,7 +119,7 @@ class Bench:
                 equal=same(answer, reference[1]) if reference else None,
             )
 
-    async def _ask(self, system: System, answers: Answers, task: Task) -> Answer:
+    async def _ask(self, system: System, answers: Answers, task: Task) -> TimedAnswer:
         if system.replay is not None:
             record(system, self.bed, self._known.get(task.key, ()))
         await asyncio.sleep(SETTLE)
@@ -152,6 +152,6 @@ def in_turn(systems: Sequence[System], number: int) -> list[System]:
     return order[::-1] if number % 2 else order
 
 
-def same(a: Answer, b: Answer) -> bool:
+def same(a: TimedAnswer, b: TimedAnswer) -> bool:
     """Whether two answers have the same ids, as far as these were streamed, and the same text."""
     return a.ids == b.ids and a.text == b.text and a.tokens == b.tokens

@@ -1,4 +1,4 @@
-"""The proof: every workload answered plainly and with every kind of drafter, and the ids compared.
+"""The ids compared: every workload answered plainly and with every kind of drafter.
 
 Drafters are made to speculate whether it pays or not (`controller.Eager`), so that as many forwards of as many widths
 as possible stand behind the comparison. The oracle replays the plain answer: right everywhere, wrong at every third
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.certify.lookup import environment, find_lane
+from pilotfish.daemon.certify.lookup import engine_environment, find_lane
 from pilotfish.daemon.chat.chat_template import ChatTemplate, Conversation
 from pilotfish.daemon.config.files import Config, Drafters, Plugins, Speculation
 from pilotfish.daemon.core.controller import Eager
@@ -124,7 +124,7 @@ class Subject:
         if lane is None and certified:
             lane = find_lane(pin, verifier, options).lane
         before = private_bytes()
-        with environment(lane):
+        with engine_environment(lane):
             engine = verifier.load(pin, lane, options)
         template = ChatTemplate.of_model(read_metadata(path).chat_template, pin.tokenizer, engine.tokenizer)
         return cls(pin, engine, template, verifier, options, before, plugins or Plugins())
@@ -145,11 +145,13 @@ class Subject:
             n_predict=n_predict,
         )
 
-    def answer(self, request: GenerationRequest, contender: Contender | None, plain: Sequence[int] = ()) -> Answered:
+    def answer(
+        self, request: GenerationRequest, contender: Contender | None, plain: Sequence[int] = ()
+    ) -> ParityAnswer:
         """Answer `request`, plainly without a contender."""
         emissions: list[Emission] = []
         outcome = self._generator(contender, plain).generate(request, emissions.extend, lambda: False)
-        return Answered(tuple(emission.token for emission in emissions), outcome)
+        return ParityAnswer(tuple(emission.token for emission in emissions), outcome)
 
     def _generator(self, contender: Contender | None, plain: Sequence[int]) -> Generator:
         if contender is None:
@@ -180,7 +182,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ParityAnswer:
     """The ids of one answer and how it was made."""
 
     tokens: tuple[int, ...]
@@ -206,7 +208,7 @@ def run_parity(
 
 
 def _trial(
-    subject: Subject, workload: Workload, mode: Mode, contender: Contender, plain: Sequence[int], got: Answered
+    subject: Subject, workload: Workload, mode: Mode, contender: Contender, plain: Sequence[int], got: ParityAnswer
 ) -> Trial:
     timings = got.outcome.timings
     return Trial(

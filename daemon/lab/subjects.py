@@ -8,13 +8,13 @@ from pilotfish.daemon.config.paths import cache_dir
 from pilotfish.daemon.lab.demonstration import MODEL, demo_weights
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, EngineError, ModelNotFound
-from pilotfish.hooks.types import Lane
+from pilotfish.hooks.types import EngineSetting, Lane
 from pilotfish.manifests.manifest import MODEL as MODEL_LAYER
 from pilotfish.manifests.store import Store
 
 FULL = ("Q4_0", "Q4_1", "Q8_0", "Q4_K_M", "Q6_K")
 
-STOCK_LANE = Lane("stock settings, every width", tuple(range(1, 17)), "f16", "f16", True, parity="none")
+STOCK_LANE = Lane("stock settings, every width", tuple(range(1, 17)), EngineSetting(), parity="none")
 
 
 def model_path(name: str, root: Path | None = None) -> Path:

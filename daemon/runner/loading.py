@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pilotfish.daemon.certify.background import job_line
-from pilotfish.daemon.certify.lookup import environment, find_lane
+from pilotfish.daemon.certify.lookup import engine_environment, find_lane
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.core.costs import CostModel
@@ -40,7 +40,7 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     options = launch.engine_options(state_dir)
     found = find_lane(pin, verifier, options, config.speculation.parity)
     before = private_bytes()
-    with environment(found.lane):
+    with engine_environment(found.lane):
         engine = verifier.load(pin, found.lane, options)
     lane = engine.lane
     log.info(

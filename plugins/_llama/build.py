@@ -6,13 +6,12 @@ lane has to be found before.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 from pathlib import Path
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.plugins._llama.memo import Memo
+from pilotfish.manifests.fingerprints import library_fingerprint
 
 _fingerprints: dict[Path, str] = {}
 
@@ -30,23 +29,9 @@ def expected_folder() -> Path:
 def fingerprint_of(folder: Path, state_dir: Path | None) -> str:
     """A SHA-256 (hex) over the libraries in `folder`; each file is hashed once per state of it."""
     if folder not in _fingerprints:
-        _fingerprints[folder] = _hash_libraries(folder, Memo(state_dir, "llama-libraries.json"))
+        files = {path.resolve() for path in folder.iterdir() if _is_library(path.name)}
+        _fingerprints[folder] = library_fingerprint(files, state_dir)
     return _fingerprints[folder]
-
-
-def _hash_libraries(folder: Path, memo: Memo) -> str:
-    files = sorted({path.resolve() for path in folder.iterdir() if _is_library(path.name)})
-    total = hashlib.sha256()
-    for path in files:
-        stat = path.stat()
-        key = f"{path} {stat.st_size} {stat.st_mtime_ns}"
-        digest = memo.get(key)
-        if not isinstance(digest, str):
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            memo.put(key, digest)
-        total.update(f"{path.name} {digest}\n".encode())
-    return total.hexdigest()
 
 
 def _is_library(name: str) -> bool:

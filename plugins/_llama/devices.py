@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
+from pilotfish.hooks.types import DeviceMemory
 from pilotfish.plugins._llama.library import lib
 
 _GPU, _INTEGRATED = 1, 2  # ggml_backend_dev_type; 0 is the CPU, 3 a CPU's helper such as BLAS
 _SHARE_WITH_SYSTEM = ("Metal", "MTL")  # what ggml calls Apple's devices; it lists them as plain GPUs
-
-
-class DeviceMemory(NamedTuple):
-    """Bytes. `shared`: the device's memory is the system's own."""
-
-    free: int
-    total: int
-    shared: bool
 
 
 def accelerators() -> tuple[str, ...]:

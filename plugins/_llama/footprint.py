@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from pilotfish.hooks.errors import BrokenModel
-from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from gguf import GGUFValueType
+
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, TargetPin
+from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
+from pilotfish.manifests.gguf_header import ArrayRef
 from pilotfish.plugins._llama.devices import device_for
-from pilotfish.plugins._llama.gguf import GgufHeader, open_gguf
-from pilotfish.plugins._llama.model import CELL_BLOCK, Setting, setting_for
+from pilotfish.plugins._llama.model import CELL_BLOCK, exact_setting
 
 BYTES_PER_VALUE = {
     "f32": Fraction(4), "f16": Fraction(2), "bf16": Fraction(2), "q8_0": Fraction(34, 32), "q4_0": Fraction(18, 32),
@@ -29,42 +31,53 @@ _ACTIVATIONS = 4  # of each kind alive at once while a layer is computed
 
 def footprint(pin: TargetPin, options: EngineOptions) -> Footprint:
     """Bytes for the weights, and for one sequence of `options.n_ctx` tokens. Raises BrokenModel."""
-    setting = setting_for(None, options)
-    with open_gguf(pin.path) as header:
-        if header is None:
-            raise BrokenModel(f"{pin.name}: {pin.path} is no GGUF that libllama can read; pull {pin.name} again")
-        architecture = header.text("general.architecture")
-        cells = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
-        cache = _cache_bytes(header, architecture, setting, cells)
-        work = _working_bytes(header, architecture, options.batch_size, cells) + _FLOAT * pin.tokenizer.n_vocab
+    setting = exact_setting(options)
+    metadata = read_metadata(pin.path, pin.name)
+    cells = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
+    cache = _cache_bytes(metadata, setting, cells)
+    work = _working_bytes(metadata, options.batch_size, cells) + _FLOAT * pin.tokenizer.n_vocab
     return Footprint(sum(weight.size for weight in pin.weights), cache + work, device_for(options.gpu_layers))
 
 
-def _cache_bytes(header: GgufHeader, architecture: str, setting: Setting, cells: int) -> int:
-    attention = f"{architecture}.attention"
-    heads = header.number(f"{attention}.head_count", 1)
-    kv_heads = header.numbers(f"{attention}.head_count_kv") or (heads,)  # one for all layers, or one for each
-    size = _head_size(header, architecture)
-    key = header.number(f"{attention}.key_length", size) * _bytes_per_value(setting.cache_type_k)
-    value = header.number(f"{attention}.value_length", size) * _bytes_per_value(setting.cache_type_v)
-    layers = header.number(f"{architecture}.block_count")
-    total_heads = sum(kv_heads) if len(kv_heads) > 1 else kv_heads[0] * layers
-    return int(total_heads * (key + value) * cells)
+def _cache_bytes(metadata: GGUFMetadata, setting: EngineSetting, cells: int) -> int:
+    size = _head_size(metadata)
+    key = _number(metadata, "attention.key_length", size) * _bytes_per_value(setting.cache_type_k)
+    value = _number(metadata, "attention.value_length", size) * _bytes_per_value(setting.cache_type_v)
+    return int(_kv_heads(metadata) * (key + value) * cells)
 
 
-def _working_bytes(header: GgufHeader, architecture: str, block: int, cells: int) -> int:
+def _kv_heads(metadata: GGUFMetadata) -> int:
+    """Of all layers together."""
+    found = _numbers(metadata, "attention.head_count_kv") or (_number(metadata, "attention.head_count", 1),)
+    return sum(found) if len(found) > 1 else found[0] * metadata.block_count  # one for each layer, or for all
+
+
+def _working_bytes(metadata: GGUFMetadata, block: int, cells: int) -> int:
     """Activations of one block, and its attention mask in f16; a model with sliding windows has one for them too."""
-    heads = header.number(f"{architecture}.attention.head_count", 1)
-    size = header.number(f"{architecture}.attention.key_length", _head_size(header, architecture))
-    width = max(header.number(f"{architecture}.embedding_length"), heads * size)
-    hidden = header.number(f"{architecture}.feed_forward_length")
-    masks = 2 if header.number(f"{architecture}.attention.sliding_window") else 1
+    heads = _number(metadata, "attention.head_count", 1)
+    size = _number(metadata, "attention.key_length", _head_size(metadata))
+    width = max(metadata.embedding_length, heads * size)
+    hidden = _number(metadata, "feed_forward_length")
+    masks = 2 if _number(metadata, "attention.sliding_window") else 1
     return block * (_FLOAT * _ACTIVATIONS * (width + hidden) + 2 * cells * masks)
 
 
-def _head_size(header: GgufHeader, architecture: str) -> int:
-    heads = header.number(f"{architecture}.attention.head_count", 1)
-    return header.number(f"{architecture}.embedding_length") // max(1, heads)
+def _head_size(metadata: GGUFMetadata) -> int:
+    return metadata.embedding_length // max(1, _number(metadata, "attention.head_count", 1))
+
+
+def _number(metadata: GGUFMetadata, key: str, default: int = 0) -> int:
+    """The largest of the numbers under the architecture's `key`: some models have one for each layer."""
+    return max(_numbers(metadata, key), default=default)
+
+
+def _numbers(metadata: GGUFMetadata, key: str) -> tuple[int, ...]:
+    """The whole numbers under the architecture's `key`: one, or as many as its array holds."""
+    value = metadata.values.get(f"{metadata.architecture}.{key}")
+    if isinstance(value, ArrayRef):
+        found = () if value.element is GGUFValueType.STRING else value.numbers()
+        return tuple(number for number in found if isinstance(number, int))
+    return (value,) if isinstance(value, int) else ()
 
 
 def _bytes_per_value(cache_type: str) -> Fraction:

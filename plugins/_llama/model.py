@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import psutil
 
 from pilotfish.hooks.errors import BrokenModel, EngineError
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import last_words, lib
 
@@ -22,37 +21,19 @@ CELL_BLOCK = 256  # cells are allotted in multiples of this
 BLOCK_ROOM = 16  # rows of logits a context has room for at least; no lane found at load is wider
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What a context is made with: cache types by name, flash attention (None: libllama decides), repacking."""
-
-    cache_type_k: str
-    cache_type_v: str
-    flash_attention: bool | None
-    repack: bool = True
-
-    @property
-    def title(self) -> str:
-        """For people: `flash, K bf16, V f16`."""
-        flash = {True: "flash", False: "no flash", None: "flash auto"}[self.flash_attention]
-        return f"{flash}, K {self.cache_type_k}, V {self.cache_type_v}"
+STOCK = EngineSetting("f16", "f16", None)
 
 
-STOCK = Setting("f16", "f16", None)
-
-
-def setting_for(lane: Lane | None, options: EngineOptions) -> Setting:
-    """The lane's own setting; without a lane what the launch asked for, and the exact default for the rest.
+def exact_setting(options: EngineOptions) -> EngineSetting:
+    """What the launch asked for, and the setting in which most widths agree for the rest.
 
     Caches of two different types keep every width on the same attention code (measured on CPU: bit-equal
     rows for widths 1 to 65, at stock's speed). A launch without flash attention is left as stock has it.
     """
-    if lane is not None:
-        return Setting(lane.cache_type_k, lane.cache_type_v, lane.flash_attention, lane.repack)
     flash = options.flash_attention is not False
     if options.cache_type_k or options.cache_type_v or not flash:
-        return Setting(options.cache_type_k or "f16", options.cache_type_v or "f16", flash)
-    return Setting("bf16", "f16", True)
+        return EngineSetting(options.cache_type_k or "f16", options.cache_type_v or "f16", flash)
+    return EngineSetting("bf16", "f16", True)
 
 
 def default_threads() -> int:
@@ -62,7 +43,7 @@ def default_threads() -> int:
     return max(1, min(cores, allowed))
 
 
-def load_model(pin: TargetPin, setting: Setting, options: EngineOptions) -> Any:
+def load_model(pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> Any:
     """The `llama_model`. Raises BrokenModel when libllama refuses the file or cannot generate with it."""
     params = lib.llama_model_default_params()
     params.use_extra_bufts = setting.repack
@@ -92,7 +73,7 @@ def _remedy(pin: TargetPin) -> str:
 
 
 def make_context(
-    model: Any, pin: TargetPin, setting: Setting, options: EngineOptions, width: int, *, swa_full: bool = False
+    model: Any, pin: TargetPin, setting: EngineSetting, options: EngineOptions, width: int, *, swa_full: bool = False
 ) -> LlamaContext:
     """A context of one sequence with room for blocks of `width` rows. Raises EngineError.
 

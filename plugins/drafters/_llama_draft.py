@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EngineOptions, TargetPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
 from pilotfish.plugins._llama.context import LlamaContext, Logits
 from pilotfish.plugins._llama.library import lib, settle_log
-from pilotfish.plugins._llama.model import STOCK, Setting, load_model, make_context, setting_for
+from pilotfish.plugins._llama.model import STOCK, exact_setting, load_model, make_context
 from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 from pilotfish.plugins.drafters._model_session import DraftCache, Guess
 
@@ -77,7 +77,7 @@ def load(pin: TargetPin, options: EngineOptions) -> LoadedDraft:
     itself computes the same bits.
     """
     settle_log()
-    setting = setting_for(None, options)
+    setting = exact_setting(options)
     model = load_model(pin, setting, options)
     context: LlamaContext | None = None
     try:
@@ -91,7 +91,7 @@ def load(pin: TargetPin, options: EngineOptions) -> LoadedDraft:
         raise
 
 
-def _context(model: Any, pin: TargetPin, setting: Setting, options: EngineOptions) -> LlamaContext:
+def _context(model: Any, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> LlamaContext:
     """A context in `setting`; where the device refuses it and nobody asked for it, in stock's."""
     try:
         return make_context(model, pin, setting, options, 1, swa_full=True)

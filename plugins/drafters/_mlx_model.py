@@ -11,7 +11,7 @@ from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 from mlx_lm.utils import load_model
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.plugins.drafters._engine_thread import EngineThread
+from pilotfish.plugins.drafters._drafter_thread import DrafterThread
 from pilotfish.plugins.drafters._mlx_device import device_of, float_type
 from pilotfish.plugins.drafters._mlx_gguf import load_gguf
 from pilotfish.plugins.drafters._mlx_sizes import BLOCK, LAST
@@ -21,7 +21,7 @@ from pilotfish.plugins.drafters._model_session import Guess
 class MLXModel:
     """A `DraftModel`; `name` is for messages. Every call runs on `thread`, MLX's streams belong to one."""
 
-    def __init__(self, name: str, model: Any, device: Any, thread: EngineThread, n_ctx: int, n_vocab: int) -> None:
+    def __init__(self, name: str, model: Any, device: Any, thread: DrafterThread, n_ctx: int, n_vocab: int) -> None:
         self.n_ctx, self.n_vocab = n_ctx, n_vocab
         self._name, self._model, self._device, self._thread = name, model, device, thread
         self._cache: Any = None

@@ -37,8 +37,7 @@ class Sizes:
 def sizes_of_gguf(shape: ModelShape, float_size: int) -> Sizes:
     """Raises BrokenModel."""
     weights = sum(
-        tensor.size if tensor.type.name in QUANTIZED else tensor.elements * float_size
-        for tensor in shape.tensors.values()
+        tensor.size if tensor.type in QUANTIZED else tensor.elements * float_size for tensor in shape.tensors.values()
     )
     heads = shape.number("attention.head_count", 1)
     return Sizes(weights, shape.cache_elements(1), heads, shape.n_vocab, shape.number("context_length", 0))

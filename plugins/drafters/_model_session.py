@@ -18,10 +18,12 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.history import History
+from pilotfish.hooks.protocols import Vocabulary
 from pilotfish.hooks.types import EMPTY, Ack, Proposal, shared_prefix
 
 MIN_CONFIDENCE = 0.4  # a forward of a small model and one more row to verify cost about that much of a plain step
@@ -126,6 +128,14 @@ class DraftCache:
         if self._model is None:
             raise EngineError("the draft model was unloaded while a session still used it; open a new session")
         return self._model
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """What the sessions of a loaded draft model share."""
+
+    cache: DraftCache
+    vocabulary: Vocabulary
 
 
 class ModelSession:

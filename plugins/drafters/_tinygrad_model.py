@@ -22,11 +22,11 @@ from tinygrad.llm.model import Transformer
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import Host
-from pilotfish.plugins.drafters._engine_thread import EngineThread
+from pilotfish.plugins.drafters._drafter_thread import DrafterThread
 from pilotfish.plugins.drafters._model_session import Guess
 from pilotfish.plugins.drafters._tinygrad_devices import EXCLUSIVE
 
-thread = EngineThread("tinygrad")  # one for the process: so is tinygrad's connection to its kernel cache
+thread = DrafterThread("tinygrad")  # one for the process: so is tinygrad's connection to its kernel cache
 _leases: dict[str, ExitStack] = {}  # of devices that tinygrad has open, by name
 
 

@@ -25,7 +25,7 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
-from pilotfish.plugins._options import Options
+from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class LlamaDrafter:
     engine_thread = True
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        options = Options("llama", config, KEYS)
+        options = DrafterTable("llama", config, KEYS)
         self.model = options.text("model", "the name of a small model, or the path of a .gguf file")
         self._context = options.integer("context", 0, 0, 1 << 24)
         self._threads = options.integer("threads", 0, 0, 1024)

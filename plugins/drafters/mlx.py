@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +24,17 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
-from pilotfish.plugins._options import Options
+from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins._vocabularies import load_vocabulary
-from pilotfish.plugins.drafters._engine_thread import EngineThread
+from pilotfish.plugins.drafters._drafter_thread import DrafterThread
 from pilotfish.plugins.drafters._gguf_shape import read_shape
 from pilotfish.plugins.drafters._gguf_vocabulary import GGUFVocabulary
 from pilotfish.plugins.drafters._mlx_sizes import Sizes, sizes_of_folder, sizes_of_gguf
-from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache
+from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache, LoadedModel
 
 KEYS = ("model", "context", "device", "min_confidence")
 
-_thread = EngineThread("mlx")
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    cache: DraftCache
-    vocabulary: Vocabulary
+_thread = DrafterThread("mlx")
 
 
 class MLXDrafter:
@@ -52,12 +45,12 @@ class MLXDrafter:
     hosted = True
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        options = Options(self.name, config, KEYS)
+        options = DrafterTable(self.name, config, KEYS)
         self.model = options.text("model", "an MLX folder, a .gguf file or a name in the model store")
         self._context = options.integer("context", 0, 0, 1 << 24)
         self._device = options.choice("device", "", ("", "cpu", "gpu"))
         self._min_confidence = options.number("min_confidence", MIN_CONFIDENCE, 0, 1)
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedModel | None = None
 
     @property
     def vocabulary(self) -> Vocabulary | None:
@@ -88,7 +81,7 @@ class MLXDrafter:
         built, where = _thread.run(engine.load, path, self._device)
         model = engine.MLXModel(self.model, built, where, _thread, n_ctx, vocabulary.pin.n_vocab)
         model.warm_up()
-        self._loaded = Loaded(DraftCache(model), vocabulary)
+        self._loaded = LoadedModel(DraftCache(model), vocabulary)
 
     def unload(self) -> None:
         """Free the model, once no call to a session is running."""

@@ -15,7 +15,7 @@ from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EMPTY, Ack, Proposal, TargetPin
-from pilotfish.plugins._options import Options
+from pilotfish.plugins._options import DrafterTable
 
 
 class Recording:
@@ -75,7 +75,7 @@ class OracleDrafter:
     name = "oracle"
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        options = Options("oracle", config, ("tokens", "wrong_at", "wrong_every", "delay_ms"))
+        options = DrafterTable("oracle", config, ("tokens", "wrong_at", "wrong_every", "delay_ms"))
         self._recording = Recording(
             options.integers("tokens"),
             frozenset(options.integers("wrong_at")),

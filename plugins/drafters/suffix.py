@@ -15,13 +15,13 @@ from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Ack, Proposal, TargetPin
-from pilotfish.plugins._options import Options
+from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._memory import admin
 from pilotfish.plugins.drafters._memory.admin import MemoryInfo
 from pilotfish.plugins.drafters._memory.config import KEYS, MemoryConfig
-from pilotfish.plugins.drafters._memory.files import Identity
-from pilotfish.plugins.drafters._memory.memory import Memory
-from pilotfish.plugins.drafters._suffix.calibration import LOCAL, MEMORY, Acceptance, Taught
+from pilotfish.plugins.drafters._memory.files import MemoryOwner
+from pilotfish.plugins.drafters._memory.memory import AnswerMemory
+from pilotfish.plugins.drafters._suffix.calibration import LOCAL, MEMORY, RequestCalibration, Taught
 from pilotfish.plugins.drafters._suffix.index import LEVELS, MAX_MATCH, SuffixIndex, digests_at_end
 from pilotfish.plugins.drafters._suffix.scoring import Path, trace
 
@@ -38,7 +38,7 @@ class SuffixConfig:
     @classmethod
     def parse(cls, table: Mapping[str, Any] | None) -> SuffixConfig:
         """Raises ConfigError, whose message starts with the key's path."""
-        options = Options("suffix", table, ("min_match", "max_candidates", "min_probability", *KEYS))
+        options = DrafterTable("suffix", table, ("min_match", "max_candidates", "min_probability", *KEYS))
         default = cls()
         return cls(
             min_match=options.integer("min_match", default.min_match, LEVELS[0], MAX_MATCH),
@@ -51,14 +51,16 @@ class SuffixConfig:
 class SuffixSession:
     """One request's history, the index over it, and what its proposals taught."""
 
-    def __init__(self, config: SuffixConfig, prompt: Sequence[int], memory: Memory | None, taught: Taught) -> None:
+    def __init__(
+        self, config: SuffixConfig, prompt: Sequence[int], memory: AnswerMemory | None, taught: Taught
+    ) -> None:
         self._config = config
         self._history = History(prompt)
         self._prompt = len(prompt)
         self._index = SuffixIndex(self._history.tokens)
         self._memory = memory
         self._epoch = memory.begin() if memory else 0
-        self._acceptance = Acceptance(taught)
+        self._acceptance = RequestCalibration(taught)
         self._expected: tuple[Path, ...] = ()  # of the last `propose`, to be compared with what comes
 
     def propose(self, k: int) -> Proposal:
@@ -101,11 +103,11 @@ class SuffixDrafter:
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = SuffixConfig.parse(config)
-        self._taught: dict[Identity, Taught] = {}
-        self._memories: dict[Identity, Memory] = {}
+        self._taught: dict[MemoryOwner, Taught] = {}
+        self._memories: dict[MemoryOwner, AnswerMemory] = {}
 
     def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
-        identity = Identity.of(target)
+        identity = MemoryOwner.of(target)
         taught = self._taught.setdefault(identity, Taught())
         return SuffixSession(self.config, prompt, self._memory_of(identity), taught)
 
@@ -127,11 +129,11 @@ class SuffixDrafter:
         else:
             admin.forget_all(self.config.memory.root)
 
-    def _memory_of(self, identity: Identity) -> Memory | None:
+    def _memory_of(self, identity: MemoryOwner) -> AnswerMemory | None:
         if self.config.memory.mode == "off":
             return None
         if identity not in self._memories:
-            self._memories[identity] = Memory(self.config.memory, identity)
+            self._memories[identity] = AnswerMemory(self.config.memory, identity)
         return self._memories[identity]
 
 

@@ -20,26 +20,19 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
-from pilotfish.plugins._options import Options
+from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._gguf_shape import ModelShape, read_shape
 from pilotfish.plugins.drafters._gguf_vocabulary import GGUFVocabulary
-from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache
+from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache, LoadedModel
 from pilotfish.plugins.drafters._tinygrad_devices import EXCLUSIVE, SHARED, footprint
 
 KEYS = ("model", "device", "context", "block", "min_confidence")
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    cache: DraftCache
-    vocabulary: Vocabulary
 
 
 class TinygradDrafter:
@@ -50,13 +43,13 @@ class TinygradDrafter:
     hosted = True
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        options = Options(self.name, config, KEYS)
+        options = DrafterTable(self.name, config, KEYS)
         self.model = options.text("model", "a name in the model store or the path of a .gguf file")
         self._device = options.choice("device", "", ("", *map(str.lower, SHARED + EXCLUSIVE))).upper()
         self._context = options.integer("context", 0, 0, 1 << 24)
         self._block = options.integer("block", 32, 1, 512)
         self._min_confidence = options.number("min_confidence", MIN_CONFIDENCE, 0, 1)
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedModel | None = None
 
     @property
     def vocabulary(self) -> Vocabulary | None:
@@ -86,7 +79,7 @@ class TinygradDrafter:
         n_ctx = self._context or options.n_ctx
         sizes = n_ctx, pin.tokenizer.n_vocab, min(self._block, n_ctx)
         model = engine.thread.run(engine.load, pin.path, self._device, host, *sizes)
-        self._loaded = Loaded(DraftCache(model), GGUFVocabulary(pin))
+        self._loaded = LoadedModel(DraftCache(model), GGUFVocabulary(pin))
 
     def unload(self) -> None:
         """Free the model, once no call to a session is running."""

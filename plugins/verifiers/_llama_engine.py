@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -12,19 +13,18 @@ from typing import Any
 
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation, RequestError
 from pilotfish.hooks.protocols import Tokenizer
-from pilotfish.hooks.types import EngineOptions, EnginePin, Lane, SamplingParams, TargetPin
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, SamplingParams, TargetPin
+from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import engine_pin, lib
-from pilotfish.plugins._llama.memo import Memo
 from pilotfish.plugins._llama.model import (
     BLOCK_ROOM,
     STOCK,
-    Setting,
     cuts_its_tail,
     default_threads,
+    exact_setting,
     load_model,
     make_context,
-    setting_for,
 )
 from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 from pilotfish.plugins.verifiers._llama_lane_check import LaneCheck, check
@@ -107,7 +107,7 @@ class LlamaEngine:
 
 def load(pin: TargetPin, lane: Lane | None, options: EngineOptions) -> LlamaEngine:
     """Load `pin`; without a lane, find one. Raises BrokenModel or EngineError, naming the model."""
-    setting = setting_for(lane, options)
+    setting = lane.setting if lane else exact_setting(options)
     model = load_model(pin, setting, options)
     context: LlamaContext | None = None
     try:
@@ -127,8 +127,8 @@ def load(pin: TargetPin, lane: Lane | None, options: EngineOptions) -> LlamaEngi
 
 
 def _context(
-    model: Any, pin: TargetPin, setting: Setting, lane: Lane | None, options: EngineOptions
-) -> tuple[LlamaContext, Setting]:
+    model: Any, pin: TargetPin, setting: EngineSetting, lane: Lane | None, options: EngineOptions
+) -> tuple[LlamaContext, EngineSetting]:
     """A context in `setting`; where nobody asked for it and the device refuses it, in stock's."""
     width = max(BLOCK_ROOM, lane.max_width if lane else 0)
     if lane is not None and lane.prefill_block:
@@ -144,31 +144,40 @@ def _context(
 
 
 def _find_lane(
-    context: LlamaContext, pin: TargetPin, setting: Setting, options: EngineOptions, build: EnginePin, obstacle: str
+    context: LlamaContext,
+    pin: TargetPin,
+    setting: EngineSetting,
+    options: EngineOptions,
+    build: EnginePin,
+    obstacle: str,
 ) -> LaneCheck:
     if obstacle:
         return LaneCheck((1,), False, obstacle)
-    memo, key = Memo(options.state_dir, "llama-lanes.json"), _memo_key(context, pin, setting, options, build)
-    if (known := _remembered(memo.get(key))) is not None:
+    remembered, stamp = Remembered(options.state_dir), stamp_of(pin.path)
+    fact = _lane_fact(context, pin, setting, options, build)
+    if (known := _as_check(remembered.get(pin.path, fact, stamp))) is not None:
         return known
     uniform = is_uniform(tuple(weight.path for weight in pin.weights))
     found = check(context, uniform=uniform)
     if found.complete:
-        memo.put(key, asdict(found))
+        remembered.put(pin.path, fact, stamp, asdict(found))
     log.info("%s: widths %s in %s %s", pin.name, found.widths, setting.title, found.reason)
     return found
 
 
-def _memo_key(context: LlamaContext, pin: TargetPin, setting: Setting, options: EngineOptions, build: EnginePin) -> str:
-    """Everything that decides which code computes: a change in any of it means a new check."""
+def _lane_fact(
+    context: LlamaContext, pin: TargetPin, setting: EngineSetting, options: EngineOptions, build: EnginePin
+) -> str:
+    """What a check is remembered as: whatever decides which code computes, so that any change means a new check."""
     weights = [(weight.digest, weight.size, weight.path.stat().st_mtime_ns) for weight in pin.weights]
-    switches = sorted((name, value) for name, value in os.environ.items() if name.startswith("GGML_"))
+    environment = sorted((name, value) for name, value in os.environ.items() if name.startswith("GGML_"))
     threads = options.threads or default_threads()
     long_enough = context.cells > 256
-    return json.dumps([weights, build.fingerprint, asdict(setting), threads, options.gpu_layers, switches, long_enough])
+    decides = [weights, build.fingerprint, asdict(setting), threads, options.gpu_layers, environment, long_enough]
+    return f"lane {hashlib.sha256(json.dumps(decides).encode()).hexdigest()}"
 
 
-def _remembered(value: Any) -> LaneCheck | None:
+def _as_check(value: Any) -> LaneCheck | None:
     try:
         widths = tuple(value["widths"])
         known = LaneCheck(widths, bool(value["exact_cache"]), str(value["reason"]))
@@ -178,14 +187,11 @@ def _remembered(value: Any) -> LaneCheck | None:
     return known if plausible else None
 
 
-def _lane(found: LaneCheck, setting: Setting) -> Lane:
+def _lane(found: LaneCheck, setting: EngineSetting) -> Lane:
     return Lane(
         name=setting.title,
         widths=found.widths,
-        cache_type_k=setting.cache_type_k,
-        cache_type_v=setting.cache_type_v,
-        flash_attention=setting.flash_attention,
-        repack=setting.repack,
+        setting=setting,
         parity="lane" if len(found.widths) > 1 else "none",
         reason=found.reason,
         exact_cache=found.exact_cache,

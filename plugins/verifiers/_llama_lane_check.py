@@ -48,7 +48,7 @@ class LaneCheck:
 
 
 class _OutOfTime(Exception):
-    """The budget is spent; what is proven stays."""
+    """The budget is spent; what was compared stays."""
 
 
 def check(context: LlamaContext, *, uniform: bool, budget: float = BUDGET) -> LaneCheck:

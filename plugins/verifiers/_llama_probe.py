@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pilotfish.hooks.types import EngineOptions, EnginePin, Lane, TargetPin
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, TargetPin
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import engine_pin, lib
-from pilotfish.plugins._llama.model import cuts_its_tail, load_model, make_context, setting_for
+from pilotfish.plugins._llama.model import cuts_its_tail, load_model, make_context
 from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 
 DIGEST_BYTES = 16
@@ -69,13 +69,12 @@ class LlamaProbe:
             self._model = None
 
 
-def open_probe(pin: TargetPin, lane: Lane, options: EngineOptions) -> LlamaProbe:
-    """Load `pin` in the lane's setting. Raises BrokenModel or EngineError, naming the model."""
-    setting = setting_for(lane, options)
+def open_probe(pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> LlamaProbe:
+    """Load `pin` in `setting`. Raises BrokenModel or EngineError, naming the model."""
     model = load_model(pin, setting, options)
     context: LlamaContext | None = None
     try:
-        context = make_context(model, pin, setting, options, lane.max_width)
+        context = make_context(model, pin, setting, options, max_width)
         return LlamaProbe(model, context, engine_pin(options.state_dir), cuts_its_tail(model, context))
     except BaseException:
         if context is not None:

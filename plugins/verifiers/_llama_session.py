@@ -27,7 +27,7 @@ from pilotfish.plugins.verifiers._llama_slot import LlamaSlot
 T = TypeVar("T")
 
 
-class State(enum.Enum):
+class SessionState(enum.Enum):
     """Where a session is; see the module's diagram."""
 
     PREFILLING = "prefilling"
@@ -57,16 +57,16 @@ class LlamaSession:
         self.cached = slot.reuse(prompt)
         self.rows: LlamaRows | None = None
         self._draws = 0
-        self.state = State.READY if self.cached == len(prompt) - 1 else State.PREFILLING
+        self.state = SessionState.READY if self.cached == len(prompt) - 1 else SessionState.PREFILLING
 
     def prefill(self) -> int:
         """Feed the next prompt block, in blocks whose boundaries are fixed from position 0; what is left to feed."""
-        self._expect(State.PREFILLING, State.READY)
-        if self.state is State.READY:
+        self._expect(SessionState.PREFILLING, SessionState.READY)
+        if self.state is SessionState.READY:
             return 0
         left = self._guarded(lambda: self.slot.feed_block(self.history.tokens, len(self.history) - 1))
         if not left:
-            self.state = State.READY
+            self.state = SessionState.READY
         return left
 
     def verify(self, proposals: Sequence[int]) -> LlamaRows:
@@ -76,11 +76,11 @@ class LlamaSession:
         EngineError when they do not fit the context. Where only the lane's padding does not fit, the last
         proposals are left out: the rows say how many were verified.
         """
-        self._expect(State.READY)
+        self._expect(SessionState.READY)
         tokens = [self.history.tokens[-1], *proposals]
         width = self._width(tokens)
         self._guarded(lambda: self._forward(tokens, width))
-        self.state = State.VERIFIED
+        self.state = SessionState.VERIFIED
         self._draws = self._sampler.draws
         self.rows = LlamaRows(self, tokens[1:])
         return self.rows
@@ -109,33 +109,33 @@ class LlamaSession:
 
     def commit(self, tokens: Sequence[int]) -> Ack:
         """Take the picks, all of them and in order, into history; cuts exactly the rejected cells and the padding."""
-        self._expect(State.VERIFIED)
+        self._expect(SessionState.VERIFIED)
         picks = self.rows.picks if self.rows else []
         if not picks or picks != list(tokens):
             raise ProtocolViolation(f"commit of {list(tokens)}, but the picks of this round are {picks}")
         self._guarded(lambda: self.slot.keep([self.history.tokens[-1], *picks[:-1]]))
-        self.state = State.READY
+        self.state = SessionState.READY
         return self.history.commit(picks)
 
     def rollback(self) -> Ack:
         """Forget the last forward and its picks, the sampler's draws included. Nothing verified: nothing to forget."""
-        self._expect(State.PREFILLING, State.READY, State.VERIFIED)
-        if self.state is State.VERIFIED:
+        self._expect(SessionState.PREFILLING, SessionState.READY, SessionState.VERIFIED)
+        if self.state is SessionState.VERIFIED:
             self._guarded(lambda: self.slot.trim(len(self.history) - 1))
             if self.rows and self.rows.picks:
                 tokens, n = self.history.tokens, self._prompt_length
                 self._sampler.rewind(self._draws, tokens[:n], tokens[n:])
             self.rows = None
-            self.state = State.READY
+            self.state = SessionState.READY
         return self.history.ack()
 
     def close(self) -> None:
         """Free the slot; its cells stay for a later prompt with the same prefix. A second call does nothing."""
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return
-        if self.state is State.VERIFIED:
+        if self.state is SessionState.VERIFIED:
             self.slot.trim(len(self.history) - 1)
-        self.state = State.CLOSED
+        self.state = SessionState.CLOSED
         self.rows = None
         self._sampler.close()
         self._on_close()
@@ -148,7 +148,7 @@ class LlamaSession:
         """Row i's log-probabilities; for the rows."""
         return token_logprob(self.slot.context.row(i), token, n, self._tokenizer)
 
-    def _expect(self, *states: State) -> None:
+    def _expect(self, *states: SessionState) -> None:
         if self.state not in states:
             wanted = " or ".join(state.value for state in states)
             raise ProtocolViolation(f"the target session is {self.state.value}; this call needs it {wanted}")
@@ -157,7 +157,7 @@ class LlamaSession:
         try:
             return work()
         except EngineError:
-            self.state = State.FAILED
+            self.state = SessionState.FAILED
             self.slot.clear()
             raise
 
@@ -179,7 +179,7 @@ class LlamaRows:
         """Draw row i's token. Raises ProtocolViolation out of order or past a pick that differs."""
         picks = self.picks
         self._current(i)
-        if self._session.state is not State.VERIFIED or i != len(picks):
+        if self._session.state is not SessionState.VERIFIED or i != len(picks):
             raise ProtocolViolation(f"row {i} cannot be picked now; rows are picked once, in order, before the commit")
         if i and picks[-1] != self._proposals[i - 1]:
             raise ProtocolViolation(f"row {i} follows a rejected proposal; commit {picks}")

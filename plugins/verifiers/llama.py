@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.hooks.protocols import VerifierFactory, Vocabulary
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import EngineOptions, Footprint, Lane, TargetPin
+from pilotfish.hooks.types import DeviceMemory, EngineOptions, EngineSetting, Footprint, Lane, TargetPin
 
 if TYPE_CHECKING:
     from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
@@ -42,17 +42,17 @@ class LlamaVerifier:
         Raises BrokenModel when libllama refuses the file and EngineError when the library or its settings
         are at fault; both name the model and carry libllama's own last words.
         """
-        self._prepare(pin, lane)
+        self._prepare(pin, lane.setting if lane else None)
         from pilotfish.plugins.verifiers._llama_engine import load
 
         return load(pin, lane, options)
 
-    def probe(self, pin: TargetPin, lane: Lane, options: EngineOptions) -> LlamaProbe:
-        """Load `pin` in the lane's setting for certification. Raises as `load`."""
-        self._prepare(pin, lane)
+    def probe(self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> LlamaProbe:
+        """Load `pin` in `setting` for certification. Raises as `load`."""
+        self._prepare(pin, setting)
         from pilotfish.plugins.verifiers._llama_probe import open_probe
 
-        return open_probe(pin, lane, options)
+        return open_probe(pin, setting, max_width, options)
 
     def fingerprint(self, state_dir: Path | None) -> str:
         """The fingerprint of the libraries that `load` would use; loads nothing. Raises EngineError."""
@@ -81,11 +81,8 @@ class LlamaVerifier:
 
         return footprint(pin, options)
 
-    def memory(self, device: str) -> tuple[int, int, bool] | None:
-        """Free and total bytes of an accelerator by ggml's name, and whether they are the system's own memory.
-
-        None for a device that libllama does not compute on. Raises EngineError without libllama.
-        """
+    def memory(self, device: str) -> DeviceMemory | None:
+        """The memory of an accelerator by ggml's name; None where libllama does not compute. Raises EngineError."""
         self._open_library(device)
         from pilotfish.plugins._llama.devices import device_memory
 
@@ -98,12 +95,10 @@ class LlamaVerifier:
 
         requantize(source, target, kind)
 
-    def _prepare(self, pin: TargetPin, lane: Lane | None) -> None:
-        for name, value in lane.environment if lane else ():
+    def _prepare(self, pin: TargetPin, setting: EngineSetting | None) -> None:
+        for name, value in setting.environment if setting else ():
             if os.environ.get(name) != value:  # ggml reads these once, so it is too late to set them here
-                raise EngineError(
-                    f"{pin.name}: the lane {lane and lane.name!r} needs {name}={value}; set it at the start"
-                )
+                raise EngineError(f"{pin.name}: its engine setting needs {name}={value}; set it at the start")
         self._open_library(pin.name)
 
     def _open_library(self, name: str) -> None:

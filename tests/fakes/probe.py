@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EnginePin
-from tests.fakes.clock import FakeClock
 
 Kernel = Callable[[int, int], object]  # (width, cells after the forward) -> whatever decides the bits of its rows
 

@@ -13,10 +13,10 @@ from pilotfish.daemon.drafters.inline_guard import Seat
 from pilotfish.daemon.drafters.proposals import Refusals
 from pilotfish.daemon.drafters.threaded_guard import ThreadedSeat
 from pilotfish.daemon.drafters.worker import Worker
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.hooks.protocols import Bridge, Drafter
 from pilotfish.hooks.types import Proposal
-from tests.fakes.clock import FakeClock
-from tests.fakes.engine import FakeEngine, fake_pin
 
 PATIENCE = 60.0  # seconds; no drafter is dropped because something else has the processor
 

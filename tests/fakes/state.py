@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from pilotfish.manifests.remembered import FILE_NAME
+
 SHARED = Path(__file__).resolve().parents[2] / ".cache" / "test-state"
-REMEMBERED = ("llama-lanes.json", "llama-libraries.json", "fingerprints.json")
 
 
 def with_known_lanes(folder: Path) -> Path:
     """`folder`, made if need be, with what `SHARED` remembers of the engine and the model files."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in REMEMBERED:
-        if (SHARED / name).is_file():
-            shutil.copy2(SHARED / name, folder / name)
+    if (SHARED / FILE_NAME).is_file():
+        shutil.copy2(SHARED / FILE_NAME, folder / FILE_NAME)
     return folder

@@ -26,13 +26,13 @@ from pilotfish.daemon.drafthost.listening import Endpoint, listening, until_told
 from pilotfish.daemon.drafthost.served import Served
 from pilotfish.daemon.front import FrontSettings, running
 from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.lab.fakes.fake_engine import EOS, FakeEngine, FakeTokenizer, fake_pin
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.server import Server
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
 from tests.daemon.front.conftest import write_gguf
 from tests.daemon.runner.scripted import card
-from tests.fakes.engine import EOS, FakeEngine, FakeTokenizer, fake_pin
 from tests.fakes.far import local_host
 
 FIRST_BYTE = 2  # id of the byte 0; 0 and 1 are BOS and EOS

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import unicodedata
 
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.hooks.coverage import text_coverage
 from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import TokenizerPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
-from tests.fakes.vocabulary import FakeVocabulary
 
 LETTERS = [bytes((i,)) for i in range(256)]
 

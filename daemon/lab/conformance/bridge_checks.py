@@ -58,16 +58,16 @@ def made_up_pairs() -> Iterator[tuple[str, Pair]]:
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeBench:
+class BridgeHarness:
     """A pair of vocabularies, and how to open a fresh bridge between them."""
 
     open: Callable[[], Bridge]
     pair: Pair
 
 
-def nothing_becomes_nothing(bench: BridgeBench) -> None:
+def nothing_becomes_nothing(harness: BridgeHarness) -> None:
     """No ids become no ids, in both directions."""
-    bridge = bench.open()
+    bridge = harness.open()
     there = list(bridge.to_drafter([]))
     back = bridge.to_target(EMPTY)
     if there or not isinstance(back, Proposal) or back.tokens:
@@ -76,26 +76,26 @@ def nothing_becomes_nothing(bench: BridgeBench) -> None:
         )
 
 
-def stays_in_the_vocabularies(bench: BridgeBench) -> None:
+def stays_in_the_vocabularies(harness: BridgeHarness) -> None:
     """Drafter ids are ids of the drafter's vocabulary, target ids of the target's, and no confidence is left over."""
-    for there, back in _conversation(bench):
-        _check_ids("to_drafter", there, bench.pair[0])
-        _check_ids("to_target", back.tokens, bench.pair[1])
+    for there, back in _conversation(harness):
+        _check_ids("to_drafter", there, harness.pair[0])
+        _check_ids("to_target", back.tokens, harness.pair[1])
         if len(back.confidence) > len(back.tokens):
             raise Nonconformance(
                 f"to_target gave {len(back.confidence)} confidences for {len(back.tokens)} tokens; cut both alike"
             )
 
 
-def asking_changes_nothing(bench: BridgeBench) -> None:
+def asking_changes_nothing(harness: BridgeHarness) -> None:
     """`to_target` gives the same answer however often it is asked, and no call changes the ids it is given."""
-    bridge = bench.open()
-    given = list(bench.pair[1].encode(TEXT))
+    bridge = harness.open()
+    given = list(harness.pair[1].encode(TEXT))
     before = list(given)
     bridge.to_drafter(given)
     if given != before:
         raise Nonconformance("to_drafter changed the list that it was given; copy it first")
-    proposal = Proposal(tuple(bench.pair[0].encode(" fish")))
+    proposal = Proposal(tuple(harness.pair[0].encode(" fish")))
     first, second = bridge.to_target(proposal), bridge.to_target(proposal)
     if first != second:
         raise Nonconformance(
@@ -106,10 +106,10 @@ def asking_changes_nothing(bench: BridgeBench) -> None:
 BRIDGE_CHECKS = (nothing_becomes_nothing, stays_in_the_vocabularies, asking_changes_nothing)
 
 
-def _conversation(bench: BridgeBench) -> Iterator[tuple[Sequence[int], Proposal]]:
+def _conversation(harness: BridgeHarness) -> Iterator[tuple[Sequence[int], Proposal]]:
     """A prompt and then commits of one token each, with a proposal after each, special ids and halves of characters."""
-    drafter, target = bench.pair
-    bridge = bench.open()
+    drafter, target = harness.pair
+    bridge = harness.open()
     ids = target.encode(TEXT)
     special = [token for token in range(target.pin.n_vocab) if target.special(token)]
     guesses = [*drafter.encode(" fish"), *drafter.encode("\U0001f41f")[:2]]

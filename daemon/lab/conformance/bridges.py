@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from pilotfish.daemon.lab.conformance.bridge_checks import BRIDGE_CHECKS, BridgeBench, Pair, made_up_pairs
+from pilotfish.daemon.lab.conformance.bridge_checks import BRIDGE_CHECKS, BridgeHarness, Pair, made_up_pairs
 from pilotfish.daemon.lab.conformance.harness import Nonconformance, supervised
-from pilotfish.daemon.lab.conformance.patience import Hangs, Watch
-from pilotfish.daemon.lab.conformance.report import FAILED, Result, Verdict
+from pilotfish.daemon.lab.conformance.patience import CallWatch, Hangs
+from pilotfish.daemon.lab.conformance.report import FAILED, CheckResult, Verdict
 from pilotfish.daemon.lab.conformance.running import run_check
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import Bridge
@@ -25,10 +25,10 @@ def examine_bridges(registry: Registry, names: Sequence[str], patience: float) -
     """A verdict for each of `names`, all in `registry`, which asks them in their order; so each is checked on the
     pairs of which it is the first to open.
     """
-    results: dict[str, list[Result]] = {name: [] for name in names}
+    results: dict[str, list[CheckResult]] = {name: [] for name in names}
     before = len(registry.problems)
     hung = ""
-    with Watch(patience) as watch:
+    with CallWatch(patience) as watch:
         try:
             for label, pair in made_up_pairs():
                 first = watch.run(partial(_asked, registry, pair, label, watch))
@@ -40,29 +40,29 @@ def examine_bridges(registry: Registry, names: Sequence[str], patience: float) -
     return [_verdict(name, found, hung, troubles) for name, found in results.items()]
 
 
-def _asked(registry: Registry, pair: Pair, label: str, watch: Watch) -> tuple[str, Bridge] | None:
+def _asked(registry: Registry, pair: Pair, label: str, watch: CallWatch) -> tuple[str, Bridge] | None:
     with supervised(watch, "open", f"opening a bridge for {label}"):
         return registry.bridge(*pair)
 
 
-def _translations(registry: Registry, pair: Pair, label: str, watch: Watch) -> Iterator[Result]:
+def _translations(registry: Registry, pair: Pair, label: str, watch: CallWatch) -> Iterator[CheckResult]:
     def fresh() -> Bridge:
         found = registry.bridge(*pair)
         if found is None:
             raise Nonconformance(f"it opened for {label} and then declined; decide by the vocabularies alone")
         return found[1]
 
-    def job(run: Callable[[BridgeBench], None]) -> None:
+    def job(run: Callable[[BridgeHarness], None]) -> None:
         with supervised(watch, "translate", f"translating for {label}"):
-            run(BridgeBench(fresh, pair))
+            run(BridgeHarness(fresh, pair))
 
     for run in BRIDGE_CHECKS:
         name = f"{run.__name__.replace('_', ' ')}, {label}"
         yield run_check(name, (run.__doc__ or "").strip(), partial(job, run), watch)
 
 
-def _verdict(name: str, results: Sequence[Result], hung: str, troubles: Sequence[str]) -> Verdict:
+def _verdict(name: str, results: Sequence[CheckResult], hung: str, troubles: Sequence[str]) -> Verdict:
     mine = [trouble for trouble in troubles if trouble.startswith(f"bridge {name!r}")]
     seen = hung or "; ".join(mine)
-    opens = Result(OPENS, OPENS_DEMAND, FAILED, seen) if seen else Result(OPENS, OPENS_DEMAND)
+    opens = CheckResult(OPENS, OPENS_DEMAND, FAILED, seen) if seen else CheckResult(OPENS, OPENS_DEMAND)
     return Verdict("bridge", name, (opens, *results), note="" if results or seen else NOTHING_OPENED)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-from pilotfish.daemon.lab.conformance.harness import Bench, Nonconformance
+from pilotfish.daemon.lab.conformance.harness import Harness, Nonconformance
 from pilotfish.hooks.proposals import is_probability
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import Proposal
@@ -18,9 +18,9 @@ SEEDS = (0, 1, 2)
 INLINE_SECONDS = 0.001  # what `inline = True` promises
 
 
-def is_a_drafter(bench: Bench) -> None:
+def is_a_drafter(harness: Harness) -> None:
     """It has a name, says whether it is inline, and opens sessions that propose, commit, roll back and close."""
-    drafter = bench.drafter
+    drafter = harness.drafter
     if not isinstance(drafter, Drafter):
         raise Nonconformance(
             f"{type(drafter).__name__} needs `name`, `inline` and `open`; see Drafter in the protocols"
@@ -29,144 +29,144 @@ def is_a_drafter(bench: Bench) -> None:
         raise Nonconformance(f"its name is {drafter.name!r}; give it the name that it is registered by")
     if not isinstance(drafter.inline, bool):
         raise Nonconformance(f"its `inline` is {drafter.inline!r}; say True or False")
-    with bench.session():
+    with harness.session():
         pass
 
 
-def starts_with_the_prompt(bench: Bench) -> None:
+def starts_with_the_prompt(harness: Harness) -> None:
     """A new session's history is the prompt it was opened on, be it a single token."""
-    for prompt in (bench.prompt, bench.prompt[:1]):
-        with bench.session(prompt) as session:
+    for prompt in (harness.prompt, harness.prompt[:1]):
+        with harness.session(prompt) as session:
             session.rollback()
 
 
-def proposals_are_clean(bench: Bench, ks: Sequence[int] = KS) -> None:
+def proposals_are_clean(harness: Harness, ks: Sequence[int] = KS) -> None:
     """A proposal has at most k ids, all plain integers of the vocabulary, with confidences from 0 to 1."""
     for k in ks:
-        with bench.session() as session:
-            _check_proposal(session.propose(k), k, bench)
+        with harness.session() as session:
+            _check_proposal(session.propose(k), k, harness)
 
 
-def proposing_changes_nothing(bench: Bench) -> None:
+def proposing_changes_nothing(harness: Harness) -> None:
     """Proposing, however often, leaves the history as it was."""
-    with bench.session() as session:
+    with harness.session() as session:
         first = session.propose(4)
         second = session.propose(4)  # a seat may ask again before anything is committed
         session.rollback()
         third = session.propose(4)
         session.rollback()
-    if bench.deterministic:
+    if harness.deterministic:
         _same(first, second, "the second proposal for one history")
         _same(first, third, "the proposal after a rollback")
 
 
-def rolls_back(bench: Bench) -> None:
+def rolls_back(harness: Harness) -> None:
     """After a rollback it goes on from the committed history, with or without a proposal before it."""
-    with bench.session() as session:
+    with harness.session() as session:
         session.rollback()
         session.propose(15)
         session.rollback()
         session.rollback()
-        session.commit([bench.prompt[0]])
+        session.commit([harness.prompt[0]])
         session.propose(4)
         session.rollback()
-        session.commit([bench.prompt[-1]])
+        session.commit([harness.prompt[-1]])
 
 
-def takes_what_was_committed(bench: Bench) -> None:
+def takes_what_was_committed(harness: Harness) -> None:
     """What is committed becomes history, and not what was proposed."""
-    with bench.session() as session:
+    with harness.session() as session:
         for cut in range(5):
             accepted = session.guess(4)[:cut]
-            session.commit([*accepted, (bench.prompt[-1] + cut) % bench.n_vocab])
+            session.commit([*accepted, (harness.prompt[-1] + cut) % harness.n_vocab])
 
 
-def commits_without_proposals(bench: Bench) -> None:
+def commits_without_proposals(harness: Harness) -> None:
     """It takes commits that it was not asked about, and proposes from there."""
-    with bench.session() as session:
-        for token in bench.prompt:
+    with harness.session() as session:
+        for token in harness.prompt:
             session.commit([token])
-        _check_proposal(session.propose(4), 4, bench)
+        _check_proposal(session.propose(4), 4, harness)
 
 
-def one_commit_or_many(bench: Bench) -> None:
+def one_commit_or_many(harness: Harness) -> None:
     """Twelve commits of one token and one commit of twelve give the same history."""
-    tokens = list(islice(cycle(bench.prompt), 12))
-    with bench.session() as singly:
+    tokens = list(islice(cycle(harness.prompt), 12))
+    with harness.session() as singly:
         for token in tokens:
             singly.commit([token])
         one_by_one = singly.propose(4)
-    with bench.session() as at_once:
+    with harness.session() as at_once:
         at_once.commit(tokens)
         together = at_once.propose(4)
-    if bench.deterministic:
+    if harness.deterministic:
         _same(one_by_one, together, "the proposal after one commit of twelve")
 
 
-def keeps_its_history(bench: Bench, seeds: Sequence[int] = SEEDS) -> None:
+def keeps_its_history(harness: Harness, seeds: Sequence[int] = SEEDS) -> None:
     """Through a long session of proposals, commits and rollbacks in any order its history stays the committed one."""
     for seed in seeds:
         rng = random.Random(seed)
-        with bench.session() as session:
-            for _ in range(bench.rounds):
+        with harness.session() as session:
+            for _ in range(harness.rounds):
                 accepted: Sequence[int] = ()
                 if rng.random() < 0.7:
                     k = rng.randint(0, 15)
-                    proposal = _check_proposal(session.propose(k), k, bench)
+                    proposal = _check_proposal(session.propose(k), k, harness)
                     if rng.random() < 0.2:
                         session.rollback()
                         continue
                     accepted = proposal.tokens[: rng.randint(0, k)]
-                session.commit([*accepted, rng.choice(bench.prompt)])
+                session.commit([*accepted, rng.choice(harness.prompt)])
 
 
-def sessions_are_apart(bench: Bench) -> None:
+def sessions_are_apart(harness: Harness) -> None:
     """A session knows nothing of the history of the one before it."""
-    with bench.session() as first:
+    with harness.session() as first:
         alone = first.propose(4)
         first.rollback()
     # Sessions follow one another; a drafter of one slot need not hold two at a time.
-    with bench.session(list(reversed(bench.prompt))) as other:
-        other.commit([bench.prompt[0]])
-    with bench.session() as again:
+    with harness.session(list(reversed(harness.prompt))) as other:
+        other.commit([harness.prompt[0]])
+    with harness.session() as again:
         again.rollback()
         proposal = again.propose(4)
-    if bench.deterministic:
+    if harness.deterministic:
         _same(alone, proposal, "the proposal after another session")
 
 
-def closes_and_reopens(bench: Bench) -> None:
+def closes_and_reopens(harness: Harness) -> None:
     """It can be closed with a proposal outstanding, and opened again."""
-    session = bench.open()
+    session = harness.open()
     session.propose(4)
     session.close()
-    with bench.session() as again:
-        again.commit([bench.prompt[0]])
+    with harness.session() as again:
+        again.commit([harness.prompt[0]])
 
 
-def takes_a_long_history(bench: Bench) -> None:
+def takes_a_long_history(harness: Harness) -> None:
     """A prompt longer than whatever it holds costs at most its proposals."""
-    with bench.session(list(islice(cycle(bench.prompt), bench.long))) as session:
+    with harness.session(list(islice(cycle(harness.prompt), harness.long))) as session:
         for k in (4, 15):
-            _check_proposal(session.propose(k), k, bench)
-            session.commit([bench.prompt[0]])
+            _check_proposal(session.propose(k), k, harness)
+            session.commit([harness.prompt[0]])
 
 
-def inline_is_quick(bench: Bench) -> None:
+def inline_is_quick(harness: Harness) -> None:
     """With `inline = True` a call returns within a millisecond however long the history is."""
-    if not bench.drafter.inline:
+    if not harness.drafter.inline:
         return
-    with bench.session(list(islice(cycle(bench.prompt), bench.long))) as session:
+    with harness.session(list(islice(cycle(harness.prompt), harness.long))) as session:
         times = []
         for _ in range(20):
             started = time.perf_counter()
             session.propose(15)
             times.append(time.perf_counter() - started)
-            session.commit([bench.prompt[0]])
+            session.commit([harness.prompt[0]])
     # The fastest of many: a busy machine makes calls slower, never faster.
     if min(times) > INLINE_SECONDS:
         raise Nonconformance(
-            f"after {bench.long:,} ids the fastest of {len(times)} proposals took {min(times) * 1000:.1f} ms; "
+            f"after {harness.long:,} ids the fastest of {len(times)} proposals took {min(times) * 1000:.1f} ms; "
             "set inline = False, which gives it a thread and a deadline, or look at less of the history"
         )
 
@@ -177,10 +177,10 @@ class Check:
 
     name: str
     demand: str
-    run: Callable[[Bench], None]
+    run: Callable[[Harness], None]
 
     @classmethod
-    def of(cls, run: Callable[[Bench], None]) -> Check:
+    def of(cls, run: Callable[[Harness], None]) -> Check:
         """The check that a function is: its name in words, and its docstring."""
         return cls(run.__name__.replace("_", " "), (run.__doc__ or "").strip(), run)
 
@@ -205,11 +205,11 @@ CHECKS = tuple(
 )
 
 
-def _check_proposal(proposal: object, k: int, bench: Bench) -> Proposal:
+def _check_proposal(proposal: object, k: int, harness: Harness) -> Proposal:
     if not isinstance(proposal, Proposal):
         raise Nonconformance(f"propose({k}) returned a {type(proposal).__name__}; return a Proposal, or EMPTY")
     tokens, confidence = _tuple(proposal.tokens, f"propose({k}).tokens"), _tuple(proposal.confidence, "its confidence")
-    _check_tokens(tokens, k, bench)
+    _check_tokens(tokens, k, harness)
     if len(confidence) > len(tokens):
         raise Nonconformance(
             f"propose({k}) gave {len(confidence)} confidences for {len(tokens)} tokens; give at most one for each"
@@ -226,15 +226,15 @@ def _tuple(value: object, what: str) -> tuple[object, ...]:
     return value
 
 
-def _check_tokens(tokens: tuple[object, ...], k: int, bench: Bench) -> None:
+def _check_tokens(tokens: tuple[object, ...], k: int, harness: Harness) -> None:
     if len(tokens) > k:
         raise Nonconformance(f"propose({k}) gave {len(tokens)} tokens; give at most k, for instance tokens[:k]")
     for token in tokens:
         if type(token) is not int:
             raise Nonconformance(f"propose({k}) gave {token!r}, a {type(token).__name__}; make every id an int")
-        if not 0 <= token < bench.n_vocab:
+        if not 0 <= token < harness.n_vocab:
             raise Nonconformance(
-                f"propose({k}) gave the id {token}, which is outside the vocabulary of {bench.n_vocab} ids; end the "
+                f"propose({k}) gave the id {token}, which is outside the vocabulary of {harness.n_vocab} ids; end the "
                 "proposal before it"
             )
 

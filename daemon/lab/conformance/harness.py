@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pilotfish.daemon.lab.conformance.patience import Hangs, Watch
+from pilotfish.daemon.lab.conformance.patience import CallWatch, Hangs
 from pilotfish.daemon.registry.plugin_trouble import describe, locate
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import History
@@ -32,7 +32,7 @@ def made_up_target() -> TargetPin:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Harness:
     """A drafter with what its sessions are opened on. `prompt` are ids of the drafter's vocabulary.
 
     With `deterministic` the same history must always give the same proposal.
@@ -44,7 +44,7 @@ class Bench:
     deterministic: bool = False
     long: int = 20_000  # ids in a long history
     rounds: int = 100  # in a long session
-    watch: Watch = field(default_factory=Watch)
+    watch: CallWatch = field(default_factory=CallWatch)
 
     @property
     def n_vocab(self) -> int:
@@ -81,39 +81,39 @@ class Bench:
 class Session:
     """A drafter's session, with the history that it ought to have. Every acknowledgement is compared with it."""
 
-    def __init__(self, bench: Bench, session: DraftSession, prompt: Sequence[int]) -> None:
+    def __init__(self, harness: Harness, session: DraftSession, prompt: Sequence[int]) -> None:
         self.expected = History(prompt)
-        self._bench = bench
+        self._harness = harness
         self._session = session
 
     def propose(self, k: int) -> object:
         """The drafter's answer as it is, whatever it is."""
-        with supervised(self._bench.watch, "propose", f"propose({k})"):
+        with supervised(self._harness.watch, "propose", f"propose({k})"):
             return self._session.propose(k)
 
     def guess(self, k: int) -> list[int]:
         """Of the drafter's proposal the ids that can be used, as pilotfish would take them."""
         proposal = self.propose(k)
         try:
-            return list(checked(proposal, self._bench.n_vocab, k).tokens)
+            return list(checked(proposal, self._harness.n_vocab, k).tokens)
         except ProtocolViolation:
             return []
 
     def commit(self, tokens: Sequence[int]) -> Ack:
         """Commit `tokens`; raises Nonconformance unless exactly the history with them is acknowledged."""
         call = f"commit({_shown(tokens)})"
-        with supervised(self._bench.watch, "commit", call):
+        with supervised(self._harness.watch, "commit", call):
             ack = self._session.commit(list(tokens))
         return self._compare(call, ack, self.expected.commit(tokens))
 
     def rollback(self) -> Ack:
         """Roll back; raises Nonconformance unless the committed history is acknowledged."""
-        with supervised(self._bench.watch, "rollback", "rollback()"):
+        with supervised(self._harness.watch, "rollback", "rollback()"):
             ack = self._session.rollback()
         return self._compare("rollback()", ack, self.expected.ack())
 
     def close(self) -> None:
-        with supervised(self._bench.watch, "close", "close()"):
+        with supervised(self._harness.watch, "close", "close()"):
             self._session.close()
 
     def _compare(self, call: str, ack: object, expected: Ack) -> Ack:
@@ -134,7 +134,7 @@ class Session:
 
 
 @contextmanager
-def supervised(watch: Watch, operation: str, shown: str, patience: float | None = None) -> Iterator[None]:
+def supervised(watch: CallWatch, operation: str, shown: str, patience: float | None = None) -> Iterator[None]:
     """Around one call of a plugin: what it raises becomes a Nonconformance that names the call and the line."""
     try:
         with watch.call(operation, shown, patience):

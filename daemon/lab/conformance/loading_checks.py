@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pilotfish.daemon.lab.conformance.drafter_checks import Check
-from pilotfish.daemon.lab.conformance.harness import Bench, Nonconformance, supervised
+from pilotfish.daemon.lab.conformance.harness import Harness, Nonconformance, supervised
 from pilotfish.hooks.protocols import Host, LoadableDrafter, Vocabulary
 from pilotfish.hooks.types import EngineOptions, Footprint
 
@@ -33,15 +33,15 @@ class Loading:
         demand = "It can be unloaded, more than once, and loaded again."
         return Check("unloads and loads again", demand, self._load_again)
 
-    def load(self, bench: Bench) -> None:
-        given = (self.host, bench.target, self.options)
-        with supervised(bench.watch, "footprint", "footprint(host, target, options)"):
+    def load(self, harness: Harness) -> None:
+        given = (self.host, harness.target, self.options)
+        with supervised(harness.watch, "footprint", "footprint(host, target, options)"):
             footprint = self.drafter.footprint(*given)
         if not (footprint is None or isinstance(footprint, Footprint)):
             raise Nonconformance(f"footprint returned a {type(footprint).__name__}; return a Footprint, or None")
         if footprint is not None and min(footprint.weights, footprint.cache) < 0:
             raise Nonconformance(f"footprint returned {footprint}; neither figure can be negative")
-        with supervised(bench.watch, "load", "load(host, target, options)", LOADING_SECONDS):
+        with supervised(harness.watch, "load", "load(host, target, options)", LOADING_SECONDS):
             self.drafter.load(*given)
         vocabulary = self.drafter.vocabulary
         if not (vocabulary is None or isinstance(vocabulary, Vocabulary)):
@@ -50,17 +50,17 @@ class Loading:
                 "the target's own ids"
             )
 
-    def unload(self, bench: Bench) -> None:
-        with supervised(bench.watch, "unload", "unload()", LOADING_SECONDS):
+    def unload(self, harness: Harness) -> None:
+        with supervised(harness.watch, "unload", "unload()", LOADING_SECONDS):
             self.drafter.unload()
 
-    def _load_again(self, bench: Bench) -> None:
-        steps: tuple[Callable[[Bench], None], ...] = (self.unload, self.unload, self.load, _one_proposal, self.unload)
+    def _load_again(self, harness: Harness) -> None:
+        steps: tuple[Callable[[Harness], None], ...] = (self.unload, self.unload, self.load, _one_proposal, self.unload)
         for step in steps:
-            step(bench)
+            step(harness)
 
 
-def _one_proposal(bench: Bench) -> None:
-    with bench.session() as session:
+def _one_proposal(harness: Harness) -> None:
+    with harness.session() as session:
         session.propose(4)
         session.rollback()

@@ -21,7 +21,7 @@ class Hangs(ProtocolViolation):
     """A call that did not return. Its thread is left behind; the plugin cannot be used any further."""
 
 
-class Watch:
+class CallWatch:
     """Knows which call is being made, since when, and how long the slowest of each kind took.
 
     Calls are announced with `call`, on whatever thread makes them; `run` makes them on a thread of its own, always the

@@ -10,19 +10,18 @@ from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.daemon.lab.conformance.bridges import examine_bridges
 from pilotfish.daemon.lab.conformance.drafter_checks import CHECKS, Check
-from pilotfish.daemon.lab.conformance.harness import Bench, Nonconformance, made_up_target, supervised
+from pilotfish.daemon.lab.conformance.harness import Harness, Nonconformance, made_up_target, supervised
 from pilotfish.daemon.lab.conformance.loading_checks import Loading
-from pilotfish.daemon.lab.conformance.patience import PATIENCE, Hangs, Watch
-from pilotfish.daemon.lab.conformance.report import FAILED, NOT_RUN, PluginReport, Result, Verdict
+from pilotfish.daemon.lab.conformance.patience import PATIENCE, CallWatch, Hangs
+from pilotfish.daemon.lab.conformance.report import FAILED, NOT_RUN, CheckResult, PluginReport, Verdict
 from pilotfish.daemon.lab.conformance.running import run_check
+from pilotfish.daemon.lab.conformance.verifiers import examine_verifier
 from pilotfish.daemon.registry import plugin_sources
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.registry import PluginInfo, Registry
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.protocols import Drafter, Host, LoadableDrafter
 from pilotfish.hooks.types import EngineOptions, TargetPin
-
-VERIFIERS = "a verifier is not checked here, since that takes a model: VerifierConformance in tests/conformance does it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,7 @@ class Setup:
     config: Config
     host: Host = field(default_factory=lambda: LocalHost(owner="pilotfish conformance"))
     target: TargetPin = field(default_factory=made_up_target)
+    model: Path | None = None  # what verifiers load; without one they are not checked
     deterministic: bool = False
     patience: float = PATIENCE  # seconds for each call
     options: EngineOptions = field(default_factory=lambda: EngineOptions(n_ctx=256))
@@ -62,7 +62,8 @@ def examine_file(path: Path, setup: Setup, name: str | None = None) -> PluginRep
     verdicts = [_drafter(registry, one, setup) for one in info.drafters if name in (None, one)]
     bridges = [one for one in info.bridges if name in (None, one)]
     verdicts += examine_bridges(registry, bridges, setup.patience)
-    verdicts += [Verdict("verifier", one, note=VERIFIERS) for one in info.verifiers if name in (None, one)]
+    verifiers = [one for one in info.verifiers if name in (None, one)]
+    verdicts += [examine_verifier(registry, one, setup.model, setup.options, setup.tell) for one in verifiers]
     return PluginReport(str(path), tuple(verdicts), tuple(problems))
 
 
@@ -89,7 +90,7 @@ def _load(registry: Registry, source: PluginSource, path: str, patience: float) 
         with supervised(watch, "import", f"loading {path}"):
             registry.add(source)
 
-    with Watch(patience) as watch:
+    with CallWatch(patience) as watch:
         watch.run(load)
 
 
@@ -123,19 +124,19 @@ def _taken(info: PluginInfo, config: Config, name: str | None) -> list[str]:
 
 
 def _drafter(registry: Registry, name: str, setup: Setup) -> Verdict:
-    with Watch(setup.patience) as watch:
+    with CallWatch(setup.patience) as watch:
         first, drafter = _built(registry, name, watch)
         if drafter is None:
             return Verdict("drafter", name, (first,))
         loading = Loading(drafter, setup.host, setup.options) if isinstance(drafter, LoadableDrafter) else None
-        bench = Bench(drafter, setup.target, deterministic=setup.deterministic, long=setup.long, watch=watch)
+        harness = Harness(drafter, setup.target, deterministic=setup.deterministic, long=setup.long, watch=watch)
         if loading:
-            bench = replace(bench, long=setup.options.n_ctx + 44, rounds=30)
-        results = (first, *_checked(bench, loading, setup.tell))
+            harness = replace(harness, long=setup.options.n_ctx + 44, rounds=30)
+        results = (first, *_checked(harness, loading, setup.tell))
         return Verdict("drafter", name, results, watch.slowest, _slow(watch, drafter, setup.config))
 
 
-def _built(registry: Registry, name: str, watch: Watch) -> tuple[Result, Drafter | None]:
+def _built(registry: Registry, name: str, watch: CallWatch) -> tuple[CheckResult, Drafter | None]:
     built: list[Drafter] = []
 
     def build() -> None:
@@ -150,23 +151,23 @@ def _built(registry: Registry, name: str, watch: Watch) -> tuple[Result, Drafter
     return result, built[0] if built else None
 
 
-def _checked(bench: Bench, loading: Loading | None, tell: Callable[[str], None]) -> list[Result]:
+def _checked(harness: Harness, loading: Loading | None, tell: Callable[[str], None]) -> list[CheckResult]:
     """Every check's result; when the drafter cannot be loaded, those of the rest are `not run`."""
     if loading is None:
-        return [_on(check, bench, tell) for check in CHECKS]
-    loaded = _on(loading.check, bench, tell)
+        return [_on(check, harness, tell) for check in CHECKS]
+    loaded = _on(loading.check, harness, tell)
     rest = (*CHECKS, loading.last_check)
     if loaded.outcome == FAILED:
-        return [loaded, *(Result(c.name, c.demand, NOT_RUN, "it could not be loaded") for c in rest)]
-    return [loaded, *(_on(check, bench, tell) for check in rest)]
+        return [loaded, *(CheckResult(c.name, c.demand, NOT_RUN, "it could not be loaded") for c in rest)]
+    return [loaded, *(_on(check, harness, tell) for check in rest)]
 
 
-def _on(check: Check, bench: Bench, tell: Callable[[str], None]) -> Result:
-    tell(f"{bench.drafter.name}: {check.name}")
-    return run_check(check.name, check.demand, lambda: check.run(bench), bench.watch)
+def _on(check: Check, harness: Harness, tell: Callable[[str], None]) -> CheckResult:
+    tell(f"{harness.drafter.name}: {check.name}")
+    return run_check(check.name, check.demand, lambda: check.run(harness), harness.watch)
 
 
-def _slow(watch: Watch, drafter: Drafter, config: Config) -> str:
+def _slow(watch: CallWatch, drafter: Drafter, config: Config) -> str:
     deadline = config.speculation.deadline_ms
     took = watch.slowest.get("propose", 0.0) * 1000
     if drafter.inline or took <= deadline or watch.given_up:

@@ -10,7 +10,7 @@ PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """One check: `outcome` is `passed`, `failed` or `not run`, and `seen` says why it is not `passed`."""
 
     check: str
@@ -21,11 +21,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One drafter or bridge. It passed when every check that there is for it ran and found nothing."""
+    """One drafter, bridge or verifier. It passed when every check that there is for it ran and found nothing."""
 
-    kind: str  # "drafter" or "bridge"
+    kind: str  # "drafter", "bridge" or "verifier"
     name: str
-    results: tuple[Result, ...] = ()
+    results: tuple[CheckResult, ...] = ()
     slowest: Mapping[str, float] = field(default_factory=dict)  # operation -> seconds of its slowest call
     note: str = ""  # what was left out, for a person
 

@@ -11,7 +11,7 @@ import platformdirs
 
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError
-from pilotfish.plugins._options import Options
+from pilotfish.plugins._options import DrafterTable
 
 MODES = ("off", "session", "disk")
 KEYS = ("memory", "memory_tokens", "memory_days", "prompts", "folder")
@@ -34,7 +34,7 @@ class MemoryConfig:
     folder: Path | None = None  # None: the platform's
 
     @classmethod
-    def parse(cls, options: Options, table: Mapping[str, Any]) -> MemoryConfig:
+    def parse(cls, options: DrafterTable, table: Mapping[str, Any]) -> MemoryConfig:
         """Raises ConfigError, whose message starts with the key's path."""
         default = cls()
         return cls(

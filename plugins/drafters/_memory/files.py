@@ -44,7 +44,7 @@ Stamp = tuple[int, int]  # inode, modification time in ns: tells one state of a 
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MemoryOwner:
     """Whose memory it is: ids mean the same text only under the same weights' tokenizer."""
 
     name: str
@@ -52,7 +52,7 @@ class Identity:
     tokenizer: str  # fingerprint
 
     @classmethod
-    def of(cls, pin: TargetPin) -> Identity:
+    def of(cls, pin: TargetPin) -> MemoryOwner:
         return cls(pin.name, tuple(weight.digest for weight in pin.weights), pin.tokenizer.fingerprint)
 
     @property
@@ -64,7 +64,7 @@ class Identity:
 class MemoryFiles:
     """Reads and appends to one model's folder. Methods may raise OSError; one thread at a time, but for `cleared`."""
 
-    def __init__(self, config: MemoryConfig, identity: Identity) -> None:
+    def __init__(self, config: MemoryConfig, identity: MemoryOwner) -> None:
         self.folder = config.root / identity.key
         self._config = config
         self._identity = identity

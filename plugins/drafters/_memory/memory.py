@@ -24,7 +24,7 @@ import numpy as np
 
 from pilotfish.plugins.drafters._memory.clock import now, steady
 from pilotfish.plugins.drafters._memory.config import MemoryConfig
-from pilotfish.plugins.drafters._memory.files import CLEARED, Identity, MemoryFiles, stamp_of
+from pilotfish.plugins.drafters._memory.files import CLEARED, MemoryFiles, MemoryOwner, stamp_of
 from pilotfish.plugins.drafters._memory.records import Passage
 from pilotfish.plugins.drafters._suffix.index import LEVELS, MAX_MATCH, SuffixIndex
 
@@ -40,10 +40,10 @@ EXIT_SECONDS = 2.0  # that a process which ends waits for the last passage to be
 _T = TypeVar("_T")
 
 
-class Memory:
+class AnswerMemory:
     """One model's memory in this process. `look` belongs to the engine's thread, the rest may come from any."""
 
-    def __init__(self, config: MemoryConfig, identity: Identity) -> None:
+    def __init__(self, config: MemoryConfig, identity: MemoryOwner) -> None:
         self.epoch = 0  # counts how often everything was forgotten
         self._config = config
         self._files = MemoryFiles(config, identity) if config.mode == "disk" else None

@@ -15,7 +15,7 @@ from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
 from pilotfish.plugins.drafters._remote.breaker import Breaker
 from pilotfish.plugins.drafters._remote.config import RemoteConfig
-from pilotfish.plugins.drafters._remote.http import Connections, Refused
+from pilotfish.plugins.drafters._remote.http import Connections, ErrorStatus
 from pilotfish.plugins.drafters._remote.models import served_model
 from pilotfish.plugins.drafters._remote.text import TextSession
 
@@ -81,6 +81,6 @@ class ChatLink:
     def _is_ollama(self) -> bool:
         try:
             version = self._connections.ask("GET", "/api/version", within=self._config.timeout).body.get("version")
-        except (Refused, ProtocolViolation):
+        except (ErrorStatus, ProtocolViolation):
             return False
         return isinstance(version, str)

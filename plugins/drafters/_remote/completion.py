@@ -18,8 +18,8 @@ from pilotfish.hooks.types import EMPTY, Ack, EngineOptions, Proposal, TargetPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
 from pilotfish.plugins.drafters._remote.breaker import Breaker
 from pilotfish.plugins.drafters._remote.config import RemoteConfig
-from pilotfish.plugins.drafters._remote.http import Connections, Refused
-from pilotfish.plugins.drafters._remote.models import ServedModel, served_model
+from pilotfish.plugins.drafters._remote.http import Connections, ErrorStatus
+from pilotfish.plugins.drafters._remote.models import ListedModel, served_model
 from pilotfish.plugins.drafters._remote.text import Asking, TextSession
 from pilotfish.plugins.drafters._remote.tokenizer import difference
 
@@ -82,7 +82,7 @@ class CompletionLink:
             raise ProtocolViolation(f"{self.url}: its answer holds no choice; is it a completion server?")
         return choices[0]
 
-    def _why_no_ids(self, model: ServedModel, target: TargetPin) -> str:
+    def _why_no_ids(self, model: ListedModel, target: TargetPin) -> str:
         """Empty when ids may be exchanged."""
         n_vocab = target.tokenizer.n_vocab
         if model.n_vocab and model.n_vocab != n_vocab:
@@ -91,7 +91,7 @@ class CompletionLink:
             return reason
         try:
             given = self.complete_ids([n_vocab // 2], 1, self._config.load_timeout)
-        except Refused as refusal:
+        except ErrorStatus as refusal:
             return str(refusal)
         return "" if isinstance(given, list) else "its answers carry no ids"
 
@@ -101,7 +101,7 @@ class CompletionLink:
             wanted["model"] = self.drafter
         try:
             answer = self._connections.ask("POST", "/detokenize", wanted, within=self._config.timeout).body
-        except Refused:
+        except ErrorStatus:
             return None
         text = answer.get("content" if self._llama else "prompt")
         return text if isinstance(text, str) else None
@@ -109,7 +109,7 @@ class CompletionLink:
     def _is_llama_server(self) -> bool:
         try:
             props = self._connections.ask("GET", "/props", within=self._config.timeout).body
-        except (Refused, ProtocolViolation):
+        except (ErrorStatus, ProtocolViolation):
             return False
         return "default_generation_settings" in props
 

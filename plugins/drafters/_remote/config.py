@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pilotfish.hooks.errors import ConfigError
-from pilotfish.plugins._options import Options
+from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._remote.address import PILOTFISH_PORT, Address, parse_address, read_token
-from pilotfish.plugins.drafters._remote.http import Access
+from pilotfish.plugins.drafters._remote.http import ServerAccess
 
 DIALECTS = ("pilotfish", "completion", "chat")
 _KEYS = (
@@ -36,7 +36,7 @@ class RemoteConfig:
     def parse(cls, table: Mapping[str, Any] | None) -> RemoteConfig:
         """Raises ConfigError, whose message starts with the key's path."""
         table, default = table or {}, cls()
-        options = Options("remote", table, _KEYS)
+        options = DrafterTable("remote", table, _KEYS)
         dialect = _text(table, "dialect", default.dialect)
         if dialect not in DIALECTS:
             choices = ", ".join(f'"{name}"' for name in DIALECTS)
@@ -58,10 +58,10 @@ class RemoteConfig:
             max_bytes=options.integer("max_bytes", default.max_bytes, 1, 1 << 20),
         )
 
-    def access(self) -> Access:
+    def access(self) -> ServerAccess:
         """How to connect; the secret is read now. Raises ConfigError."""
         token = read_token(self.token_file, environment=self.dialect == "pilotfish")
-        return Access(self.address, token, self.cafile, self.connect_timeout)
+        return ServerAccess(self.address, token, self.cafile, self.connect_timeout)
 
 
 def _text(table: Mapping[str, Any], key: str, default: str) -> str:

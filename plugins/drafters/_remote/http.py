@@ -34,7 +34,7 @@ class Reply:
     body: Mapping[str, Any]
 
 
-class Refused(WorldError):
+class ErrorStatus(WorldError):
     """The server answered with an error. `status` is HTTP's."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -43,7 +43,7 @@ class Refused(WorldError):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ServerAccess:
     """How the server is reached: where, with which secret and certificates. Times are seconds."""
 
     address: Address
@@ -64,7 +64,7 @@ class Access:
 class Connections:
     """Keep-alive connections to one server. `close` may come from any thread and ends what is under way."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ServerAccess) -> None:
         self.access = access
         self._tls = access.tls()
         self._idle: list[Connection] = []
@@ -113,7 +113,7 @@ class Connections:
 class Connection:
     """One connection, opened with the first request on it."""
 
-    def __init__(self, access: Access, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, access: ServerAccess, tls: ssl.SSLContext | None) -> None:
         self._access = access
         self._http = _Http(access, tls)
         self._used = False
@@ -124,7 +124,7 @@ class Connection:
         return self._http.sock is not None
 
     def ask(self, method: str, path: str, body: object = None, *, within: float, again: bool = False) -> Reply:
-        """The server's JSON object, which must be there `within` seconds. Raises Refused for any status but 200.
+        """The server's JSON object, which must be there `within` seconds. Raises ErrorStatus for any status but 200.
 
         With `again` a request that a kept connection could no longer deliver is sent once more on a new one.
         """
@@ -175,9 +175,9 @@ class Connection:
     def _reply(self, response: http.client.HTTPResponse, text: bytes) -> Reply:
         if 300 <= response.status < 400:
             to = response.getheader("Location", "elsewhere")
-            raise Refused(f"{self._where}: redirects to {to}; name that address, or find out why", response.status)
+            raise ErrorStatus(f"{self._where}: redirects to {to}; name that address, or find out why", response.status)
         if response.status != 200:
-            raise Refused(f"{self._where}: {_refusal(response.status, text)}", response.status)
+            raise ErrorStatus(f"{self._where}: {_refusal(response.status, text)}", response.status)
         body = json.loads(text)
         if not isinstance(body, dict):
             raise ValueError("no JSON object")
@@ -206,7 +206,7 @@ class Connection:
 class _Http(http.client.HTTPConnection):
     """`http.client`'s connection over TCP, TLS or a Unix socket, with the deadline `until` (monotonic seconds)."""
 
-    def __init__(self, access: Access, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, access: ServerAccess, tls: ssl.SSLContext | None) -> None:
         super().__init__(access.address.host, access.address.port)
         self.until = 0.0
         self._access = access

@@ -11,7 +11,7 @@ from pilotfish.plugins.drafters._remote.http import Connections
 
 
 @dataclass(frozen=True, slots=True)
-class ServedModel:
+class ListedModel:
     """A model as its server lists it. `n_vocab` is 0 where the server does not say."""
 
     name: str
@@ -19,7 +19,7 @@ class ServedModel:
     n_vocab: int = 0
 
 
-def served_model(connections: Connections, config: RemoteConfig) -> ServedModel:
+def served_model(connections: Connections, config: RemoteConfig) -> ListedModel:
     """The model that the config names, or the first there is. Raises ModelNotFound naming what there is instead."""
     url = config.address.url
     listed = connections.ask("GET", "/v1/models", within=config.timeout).body.get("data")
@@ -37,10 +37,10 @@ def served_model(connections: Connections, config: RemoteConfig) -> ServedModel:
     return wanted[0]
 
 
-def _model(listed: dict[str, Any]) -> ServedModel:
+def _model(listed: dict[str, Any]) -> ListedModel:
     meta = listed.get("meta")
     n_vocab = meta.get("n_vocab", 0) if isinstance(meta, dict) else 0
-    return ServedModel(listed["id"], str(listed.get("owned_by", "")), n_vocab if type(n_vocab) is int else 0)
+    return ListedModel(listed["id"], str(listed.get("owned_by", "")), n_vocab if type(n_vocab) is int else 0)
 
 
 def _equal(name: str, wanted: str) -> bool:

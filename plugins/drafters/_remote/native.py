@@ -19,7 +19,7 @@ from pilotfish.hooks.types import EMPTY, Ack, EngineOptions, Proposal, TargetPin
 from pilotfish.hooks.vocabulary import BYTES, ByteVocabulary
 from pilotfish.plugins.drafters._remote.breaker import Breaker
 from pilotfish.plugins.drafters._remote.config import RemoteConfig
-from pilotfish.plugins.drafters._remote.http import Connection, Connections, Refused
+from pilotfish.plugins.drafters._remote.http import Connection, Connections, ErrorStatus
 
 PROTOCOL = 1
 ROOT = "/v1/draft"
@@ -69,7 +69,7 @@ class NativeLink:
             raise WorldError(f"{self.url}: {self._breaker.state()}")
         try:
             return self._open(target, prompt)
-        except Refused as refusal:
+        except ErrorStatus as refusal:
             # One that is busy is there and well, and serves somebody else.
             self.settled(None if refusal.status == BUSY else refusal)
             raise

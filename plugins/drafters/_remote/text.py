@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import EMPTY, Ack, Proposal
 from pilotfish.plugins.drafters._remote.breaker import Breaker
-from pilotfish.plugins.drafters._remote.http import Refused
+from pilotfish.plugins.drafters._remote.http import ErrorStatus
 
 log = logging.getLogger("pilotfish.drafters")
 
@@ -39,7 +39,7 @@ class Asking:
             return None
         try:
             answer = question()
-        except Refused as refusal:
+        except ErrorStatus as refusal:
             if refusal.status not in (400, 413, 422):
                 self._breaker.failed(refusal)
                 raise

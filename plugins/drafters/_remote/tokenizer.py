@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import TargetPin
+from pilotfish.plugins._byte_letters import BYTE_OF
 from pilotfish.plugins.drafters._remote.pieces import read_pieces
 
 AT_ONCE = 1000  # ids per question
@@ -25,7 +27,7 @@ def difference(detokenize: Detokenize, target: TargetPin) -> str:
         return f"{target.name} is no GGUF file that could be compared with"
     try:
         texts = dict(ordinary_tokens(target.path))
-    except (OSError, ValueError, KeyError) as error:
+    except (BrokenModel, ValueError) as error:
         return f"the tokenizer of {target.path} cannot be read ({error})"
     ids = sorted(texts)
     for start in range(0, len(ids), AT_ONCE):
@@ -51,16 +53,6 @@ def _text(piece: str, kind: str) -> str:
     if kind != "gpt2":
         return piece.replace(_SPACE, " ")
     try:
-        return bytes(_BYTE_OF[letter] for letter in piece).decode()
+        return bytes(BYTE_OF[letter] for letter in piece).decode()
     except (KeyError, UnicodeDecodeError):
         return ""
-
-
-def _letters() -> dict[str, int]:
-    """GPT-2's way to write bytes as letters: printable ones as they are, the others in order from U+0100 on."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-_BYTE_OF = _letters()

@@ -7,8 +7,8 @@ proposed or only thought of. So a cell whose tokens are too doubtful to be propo
 recovers.
 
 Two tables stand one on the other. `Taught` belongs to the model: it fades slowly, and one request moves it by a
-bounded share. `Acceptance` belongs to one request, fades quickly, and takes the model's table as its prior. A stretch
-of bad luck silences a source in this request and costs the next one nearly nothing.
+bounded share. `RequestCalibration` belongs to one request, fades quickly, and takes the model's table as its prior. A
+stretch of bad luck silences a source in this request and costs the next one nearly nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Taught:
         self._seen[cell] = kept * total
 
 
-class Acceptance:
+class RequestCalibration:
     """What one request taught so far, on top of `taught`."""
 
     __slots__ = ("_right", "_seen", "_taught", "_total_right", "_total_seen")

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.hooks.types import EMPTY, Proposal
-from pilotfish.plugins.drafters._suffix.calibration import AGREED, LOCAL, LONE, SPLIT, Acceptance, cell
+from pilotfish.plugins.drafters._suffix.calibration import AGREED, LOCAL, LONE, SPLIT, RequestCalibration, cell
 from pilotfish.plugins.drafters._suffix.index import Match
 
 RECENCY = 0.9  # of a match's weight is what the match before it in the text has
@@ -43,7 +43,7 @@ class Path:
             return EMPTY
         return Proposal(tuple(self.tokens[: self.kept]), tuple(self.confidence[: self.kept]))
 
-    def observe(self, committed: Sequence[int], acceptance: Acceptance) -> None:
+    def observe(self, committed: Sequence[int], acceptance: RequestCalibration) -> None:
         """Compare with what came. Tokens after the first wrong one say nothing: they assumed another text."""
         for token, expected, at in zip(committed, self.tokens, self.cells, strict=False):
             acceptance.observe(at, token == expected)
@@ -58,7 +58,7 @@ def formula(length: int, voters: int, share: float) -> float:
 
 
 def trace(
-    tokens: array[int], matches: Sequence[Match], k: int, least: float, source: int, acceptance: Acceptance
+    tokens: array[int], matches: Sequence[Match], k: int, least: float, source: int, acceptance: RequestCalibration
 ) -> Path:
     """At most `k` ids that followed `matches` in `tokens`.
 

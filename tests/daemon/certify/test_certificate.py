@@ -13,11 +13,12 @@ import pytest
 
 from pilotfish.daemon.certify import device, lookup
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, _checksum, identity_of, parse
+from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import UsageError
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, WeightPin
-from tests.fakes.engine import fake_pin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin, WeightPin
 
-LANE = Lane("wide", (1, 2, 3, 8), "bf16", "f16", True, False, "lane", "", (("GGML_SWITCH", "0"),), 512, True, 1024)
+SETTING = EngineSetting("bf16", "f16", True, False, (("GGML_SWITCH", "0"),))
+LANE = Lane("wide", (1, 2, 3, 8), SETTING, "lane", "", 512, True, 1024)
 
 
 class Verifier:
@@ -56,7 +57,7 @@ def certificate(identity: Identity, lane: Lane = LANE) -> Certificate:
         plain_ratio=0.99,
         prompt_ratio=1.1,
         expected_ratio=0.7,
-        switches=(256,),
+        switch_points=(256,),
         costs=((1, 64, 0.01), (8, 64, 0.02)),
         regimes=(rows,),
         variants=(),
@@ -92,7 +93,7 @@ DIFFERENCES: dict[str, Callable[[EngineOptions], Identity]] = {
     "cache_type_v": lambda options: identity(replace(options, cache_type_v="q8_0")),
     "flash_attention": lambda options: identity(replace(options, flash_attention=True)),
     "device": lambda options: replace(identity(options), device="another machine"),
-    "switches": lambda options: replace(identity(options), switches=(("GGML_CPU_TILED_MM", "0"),)),
+    "environment": lambda options: replace(identity(options), environment=(("GGML_CPU_TILED_MM", "0"),)),
     "parity": lambda options: replace(identity(options), parity="stock"),
 }
 
@@ -269,7 +270,7 @@ def test_without_a_certificate_the_verifier_checks_and_certifying_is_of_use(opti
 def test_stock_parity_without_a_certificate_is_plain_decoding_in_stock_settings(options: EngineOptions) -> None:
     lane = lookup.find_lane(fake_pin(), Verifier(), options, "stock").lane  # type: ignore[arg-type]  # never loads
     assert lane is not None
-    assert (lane.widths, lane.cache_type_k, lane.cache_type_v, lane.parity) == ((1,), "f16", "f16", "stock")
+    assert (lane.widths, lane.setting, lane.parity) == ((1,), EngineSetting("f16", "f16", None), "stock")
 
 
 def test_no_parity_is_every_width_in_stock_settings(options: EngineOptions) -> None:
@@ -293,14 +294,14 @@ def test_the_lanes_environment_is_taken_back_when_loading_fails(monkeypatch: pyt
     seen = []
 
     def fails() -> None:
-        with lookup.environment(LANE):
+        with lookup.engine_environment(LANE):
             seen.append(os.environ["GGML_SWITCH"])
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fails()
     assert (seen, os.environ["GGML_SWITCH"]) == (["0"], "1")
-    with lookup.environment(LANE):
+    with lookup.engine_environment(LANE):
         pass
     assert os.environ["GGML_SWITCH"] == "0"
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from pilotfish.daemon.certify.certificate import Certificate, identity_of
-from pilotfish.daemon.certify.certifier import Certifier, Task
+from pilotfish.daemon.certify.certifier import CertificationTask, Certifier
 from pilotfish.daemon.certify.lanes import Site
-from pilotfish.daemon.certify.measure import find_switches
-from pilotfish.daemon.certify.probe_driver import Bench, Deadline, Material
+from pilotfish.daemon.certify.measure import find_switch_points
+from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDriver
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
+from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EngineOptions, Lane
-from tests.fakes.clock import FakeClock
-from tests.fakes.engine import fake_pin
+from pilotfish.hooks.types import EngineOptions, EngineSetting
 from tests.fakes.probe import FakeProbe, one_kernel
 
 ALL = tuple(range(1, 34))
@@ -38,7 +38,7 @@ def f16(width: int, cells: int) -> object:
 class Lab:
     """Runs certifications on a fake clock and remembers the settings that were loaded."""
 
-    def __init__(self, make: Callable[[Lane, FakeClock], FakeProbe]) -> None:
+    def __init__(self, make: Callable[[EngineSetting, FakeClock], FakeProbe]) -> None:
         self.clock = FakeClock()
         self.make = make
         self.loaded: list[str] = []
@@ -47,11 +47,12 @@ class Lab:
     def certify(self, budget: float = 10_000.0, parity: str = "lane", **options: object) -> Certificate:
         asked = EngineOptions(batch_size=64, **{"n_ctx": 1024, **options})  # type: ignore[arg-type]
         self.n_ctx = asked.n_ctx
-        task = Task(identity_of(fake_pin(), "engine", asked, parity), "fake:latest", asked, ["some natural text"] * 9)
+        identity = identity_of(fake_pin(), "engine", asked, parity)
+        task = CertificationTask(identity, "fake:latest", asked, text="some natural text" * 9)
         return Certifier(task, self._open, budget=budget, deadline=Deadline(budget, self.clock)).run()
 
-    def _open(self, setting: Lane, deadline: Deadline) -> FakeProbe:
-        self.loaded.append(setting.name)
+    def _open(self, setting: EngineSetting, deadline: Deadline) -> FakeProbe:
+        self.loaded.append(setting.title)
         self.clock.advance(1.0)
         probe = self.make(setting, self.clock)
         probe.n_ctx = self.n_ctx
@@ -59,21 +60,21 @@ class Lab:
         return probe
 
 
-def uniform(setting: Lane, clock: FakeClock) -> FakeProbe:
+def uniform(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
     mixed = setting.cache_type_k != setting.cache_type_v
-    return FakeProbe(one_kernel if mixed else switching, setting=setting.name, clock=clock)
+    return FakeProbe(one_kernel if mixed else switching, setting=setting.title, clock=clock)
 
 
 def test_the_first_setting_with_one_class_ends_the_search() -> None:
     lab = Lab(uniform)
     certificate = lab.certify()
     assert certificate.lane.widths == ALL
-    assert (certificate.lane.cache_type_k, certificate.lane.cache_type_v) == ("bf16", "f16")
+    assert (certificate.lane.setting.cache_type_k, certificate.lane.setting.cache_type_v) == ("bf16", "f16")
     assert certificate.lane.parity == "lane"
     assert certificate.lane.exact_cache
     assert certificate.lane.max_context == 1024
     assert certificate.complete
-    assert len(set(lab.loaded)) == 2  # stock and the winner, which is loaded again for its proof
+    assert len(set(lab.loaded)) == 2  # stock and the winner, which is loaded again for more evidence
     assert all(probe.closed for probe in lab.probes)
 
 
@@ -88,32 +89,32 @@ def test_every_width_and_regime_gets_512_compared_rows() -> None:
 @pytest.mark.parametrize("at", [100, 256, 513])
 def test_a_switch_is_found_where_it_is(at: int) -> None:
     probe = FakeProbe(lambda width, cells: width == 1 and cells > at)
-    bench = Bench(probe, Material(probe.n_vocab, []), Deadline(1e9))
-    assert find_switches(bench, 1024, 1e9) == (at,)
+    driver = ProbeDriver(probe, Material(probe.n_vocab, []), Deadline(1e9))
+    assert find_switch_points(driver, 1024, 1e9) == (at,)
 
 
 def test_without_a_switch_none_is_found() -> None:
     probe = FakeProbe(f16)
-    assert find_switches(Bench(probe, Material(probe.n_vocab, []), Deadline(1e9)), 1024, 1e9) == ()
+    assert find_switch_points(ProbeDriver(probe, Material(probe.n_vocab, []), Deadline(1e9)), 1024, 1e9) == ()
 
 
 def test_where_weights_decide_their_variants_are_tried_and_the_faster_lane_wins() -> None:
-    def make(setting: Lane, clock: FakeClock) -> FakeProbe:
+    def make(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
         untiled = setting.environment == (("GGML_CPU_TILED_MM", "0"),)
         kernel = one_kernel if untiled else by_weights
-        return FakeProbe(kernel, setting=setting.name, clock=clock, prefill=0.01 if untiled else 0.001)
+        return FakeProbe(kernel, setting=setting.title, clock=clock, prefill=0.01 if untiled else 0.001)
 
     lab = Lab(make)
     certificate = lab.certify()
     assert certificate.lane.widths == (1, 2, 3, 4, 5, 6, 7)  # all widths would make prompts ten times slower
-    assert certificate.lane.environment == ()
-    lab = Lab(lambda setting, clock: FakeProbe(make(setting, clock)._kernel, setting=setting.name, clock=clock))
-    assert lab.certify().lane.environment == (("GGML_CPU_TILED_MM", "0"),)
+    assert certificate.lane.setting.environment == ()
+    lab = Lab(lambda setting, clock: FakeProbe(make(setting, clock)._kernel, setting=setting.title, clock=clock))
+    assert lab.certify().lane.setting.environment == (("GGML_CPU_TILED_MM", "0"),)
 
 
 def test_cells_that_remember_their_block_limit_the_reuse_of_prefixes() -> None:
-    def make(setting: Lane, clock: FakeClock) -> FakeProbe:
-        return FakeProbe(by_weights, setting=setting.name, clock=clock, sticky=True)
+    def make(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
+        return FakeProbe(by_weights, setting=setting.title, clock=clock, sticky=True)
 
     lane = Lab(make).certify().lane
     assert lane.widths == (1, 2, 3, 4, 5, 6, 7)
@@ -124,7 +125,7 @@ def test_cells_that_remember_their_block_limit_the_reuse_of_prefixes() -> None:
 
 def test_a_padded_lane_is_taken_where_width_two_costs_no_more_than_one() -> None:
     def make(cost: Callable[[int], float]) -> Lab:
-        return Lab(lambda setting, clock: FakeProbe(f16, setting=setting.name, clock=clock, cost=cost))
+        return Lab(lambda setting, clock: FakeProbe(f16, setting=setting.title, clock=clock, cost=cost))
 
     cheap = make(lambda width: 0.01).certify()
     assert cheap.lane.widths == ALL[1:]
@@ -136,7 +137,7 @@ def test_a_padded_lane_is_taken_where_width_two_costs_no_more_than_one() -> None
 
 
 def test_widths_that_never_agree_leave_a_plain_lane_that_says_why() -> None:
-    lab = Lab(lambda setting, clock: FakeProbe(lambda width, cells: width, setting=setting.name, clock=clock))
+    lab = Lab(lambda setting, clock: FakeProbe(lambda width, cells: width, setting=setting.title, clock=clock))
     certificate = lab.certify()
     assert certificate.lane.widths == (1,)
     assert certificate.lane.parity == "none"
@@ -152,23 +153,23 @@ def test_a_cache_that_cannot_be_cut_is_not_tried_any_further() -> None:
 
 
 def test_rows_that_see_later_tokens_of_their_block_are_found_out() -> None:
-    lab = Lab(lambda setting, clock: FakeProbe(setting=setting.name, clock=clock, peeks=True))
+    lab = Lab(lambda setting, clock: FakeProbe(setting=setting.title, clock=clock, peeks=True))
     assert lab.certify().lane.widths == (1,)
 
 
 def test_a_setting_that_is_refused_is_passed_over() -> None:
-    def make(setting: Lane, clock: FakeClock) -> FakeProbe:
+    def make(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
         if setting.cache_type_k == "bf16":
             raise EngineError("no bf16 here")
         return uniform(setting, clock)
 
     certificate = Lab(make).certify()
-    assert certificate.lane.cache_type_k == "q8_0"
+    assert certificate.lane.setting.cache_type_k == "q8_0"
     assert any("no bf16 here" in variant["trouble"] for variant in certificate.variants)
 
 
 def test_stock_settings_that_do_not_load_are_an_error() -> None:
-    def refuse(setting: Lane, clock: FakeClock) -> FakeProbe:
+    def refuse(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
         raise EngineError("the file is gone")
 
     with pytest.raises(EngineError, match="the file is gone"):
@@ -176,16 +177,16 @@ def test_stock_settings_that_do_not_load_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("budget", [1.5, 8.0, 15.0, 20.0, 25.0, 60.0])
-def test_out_of_time_the_lane_covers_only_what_was_proven(budget: float) -> None:
+def test_out_of_time_the_lane_covers_only_what_was_compared(budget: float) -> None:
     lab = Lab(uniform)
     certificate = lab.certify(budget)
     assert lab.clock.now <= budget + 1.5
     assert not certificate.complete
-    proven = certificate.lane.max_context or 0
+    compared = certificate.lane.max_context or 0
     reached = [before + width for probe in lab.probes for width, before in probe.forwards if width > 1]
-    assert certificate.lane.widths == (1,) or proven <= max(reached)
+    assert certificate.lane.widths == (1,) or compared <= max(reached)
     for regime in certificate.regimes if certificate.lane.max_width > 1 else ():
-        assert regime["start"] >= proven or min(regime["rows"].values()) > 0
+        assert regime["start"] >= compared or min(regime["rows"].values()) > 0
 
 
 def test_a_longer_budget_proves_a_longer_context() -> None:
@@ -194,8 +195,8 @@ def test_a_longer_budget_proves_a_longer_context() -> None:
 
 
 def test_a_switch_that_only_long_contexts_show_ends_the_lane_before_it() -> None:
-    def make(setting: Lane, clock: FakeClock) -> FakeProbe:
-        return FakeProbe(lambda width, cells: width if cells > 700 else 0, setting=setting.name, clock=clock)
+    def make(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
+        return FakeProbe(lambda width, cells: width if cells > 700 else 0, setting=setting.title, clock=clock)
 
     lane = Lab(make).certify().lane
     assert lane.widths == ALL
@@ -204,7 +205,7 @@ def test_a_switch_that_only_long_contexts_show_ends_the_lane_before_it() -> None
 
 def test_stock_parity_keeps_stock_settings_and_ends_at_the_switch() -> None:
     lane = Lab(uniform).certify(parity="stock").lane
-    assert (lane.cache_type_k, lane.cache_type_v, lane.flash_attention) == ("f16", "f16", None)
+    assert lane.setting == EngineSetting("f16", "f16", None)
     assert lane.parity == "stock"
     assert lane.widths == ALL
     assert lane.max_context is not None
@@ -212,12 +213,12 @@ def test_stock_parity_keeps_stock_settings_and_ends_at_the_switch() -> None:
 
 
 def test_what_the_launch_sets_is_kept() -> None:
-    lab = Lab(lambda setting, clock: FakeProbe(setting=setting.name, clock=clock))
+    lab = Lab(lambda setting, clock: FakeProbe(setting=setting.title, clock=clock))
     lane = lab.certify(cache_type_k="q8_0", cache_type_v="q8_0").lane
-    assert (lane.cache_type_k, lane.cache_type_v) == ("q8_0", "q8_0")
+    assert (lane.setting.cache_type_k, lane.setting.cache_type_v) == ("q8_0", "q8_0")
     assert lab.loaded
     assert all("K q8_0, V q8_0" in name for name in lab.loaded)
-    lab = Lab(lambda setting, clock: FakeProbe(setting=setting.name, clock=clock))
+    lab = Lab(lambda setting, clock: FakeProbe(setting=setting.title, clock=clock))
     lab.certify(flash_attention=False)
     assert lab.loaded
     assert all(name.startswith("no flash") for name in lab.loaded)
@@ -242,17 +243,17 @@ def test_a_longer_piece_of_a_material_begins_like_a_shorter_one() -> None:
 
 def test_a_sites_prefix_is_always_written_by_the_same_blocks() -> None:
     probe = FakeProbe(lambda width, cells: (width, cells), sticky=True)
-    bench = Bench(probe, Material(1000, []), Deadline(1e9), block=64)
+    driver = ProbeDriver(probe, Material(1000, []), Deadline(1e9), block=64)
     site = Site(0, 150, 8)
-    first = bench.walk(site, 1)
+    first = driver.walk(site, 1)
     for other in (Site(0, 200, 8), Site(0, 70, 8), Site(2, 150, 8)):
-        bench.walk(other, 3)
-        assert bench.walk(site, 1) == first
+        driver.walk(other, 3)
+        assert driver.walk(site, 1) == first
 
 
 def test_a_slow_model_is_certified_for_fewer_widths() -> None:
     lab = Lab(
-        lambda setting, clock: FakeProbe(setting=setting.name, clock=clock, cost=lambda width: 0.05 + 0.04 * width)
+        lambda setting, clock: FakeProbe(setting=setting.title, clock=clock, cost=lambda width: 0.05 + 0.04 * width)
     )
     certificate = lab.certify(240.0)
     assert certificate.conclusive
@@ -262,5 +263,5 @@ def test_a_slow_model_is_certified_for_fewer_widths() -> None:
 
 def test_a_plain_lane_for_lack_of_time_is_no_conclusion() -> None:
     assert not Lab(uniform).certify(3.0).conclusive
-    never = Lab(lambda setting, clock: FakeProbe(lambda width, cells: width, setting=setting.name, clock=clock))
+    never = Lab(lambda setting, clock: FakeProbe(lambda width, cells: width, setting=setting.title, clock=clock))
     assert never.certify().conclusive

@@ -16,12 +16,11 @@ from pilotfish.daemon.certify.lanes import (
     offers,
     ranges,
     ranked,
-    setting_name,
 )
 from pilotfish.daemon.core.generation import GenerationRequest
-from pilotfish.hooks.types import Lane, SamplingParams
-from tests.fakes.drafters import ScriptedDrafter
-from tests.fakes.engine import FakeEngine
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
+from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
+from pilotfish.hooks.types import EngineSetting, Lane, SamplingParams
 from tests.fakes.session import Answer, answer
 
 SHORT, LONG = Site(0, 64, 4), Site(0, 300, 4)
@@ -41,7 +40,7 @@ def measured(
     sites = {SHORT: short, LONG: short if long is None else long}
     costs = {(w, at): s for at in (64, 300) for (w, _), s in COSTS.items()}
     stock = {(1, 64): step, (1, 300): step}
-    return Measured(Lane("x", tuple(short)), sites, costs, 0.001, stock, 0.001)
+    return Measured(EngineSetting(), sites, costs, 0.001, stock, 0.001)
 
 
 def test_widths_with_equal_rows_are_one_class_that_begins_with_its_narrowest() -> None:
@@ -79,7 +78,7 @@ def test_a_lane_whose_single_steps_are_stocks_has_stock_parity() -> None:
 
 
 def test_a_setting_in_trouble_offers_nothing() -> None:
-    assert list(offers(Measured(Lane(), trouble="refused"), measured(rows(a="1")), ())) == []
+    assert list(offers(Measured(EngineSetting(), trouble="refused"), measured(rows(a="1")), ())) == []
 
 
 def test_wider_rounds_that_cost_less_per_expected_token_lower_the_price() -> None:
@@ -159,7 +158,5 @@ def test_past_the_lanes_end_every_forward_has_the_narrowest_width() -> None:
     assert engine.widths[-20:] == [1] * 20
 
 
-def test_names_and_ranges_are_for_people() -> None:
-    lane = Lane("", (1,), "bf16", "f16", True, False, environment=(("SWITCH", "0"),))
-    assert setting_name(lane) == "flash, K bf16, V f16, not repacked, SWITCH=0"
+def test_ranges_are_for_people() -> None:
     assert ranges((1, 2, 3, 7, 9, 10)) == "1-3, 7, 9-10"

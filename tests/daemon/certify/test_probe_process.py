@@ -13,22 +13,22 @@ import pytest
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
 from pilotfish.daemon.certify.probe_process import RemoteProbe
 from pilotfish.daemon.certify.probe_wire import (
-    lane_from_json,
-    lane_to_json,
     options_from_json,
     options_to_json,
     pin_from_json,
     pin_to_json,
+    setting_from_json,
+    setting_to_json,
 )
+from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
-from tests.fakes.engine import fake_pin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 
-LANE = Lane("x", (1, 2, 3), "bf16", "f16", environment=(("GGML_CPU_TILED_MM", "0"),))
+SETTING = EngineSetting("bf16", "f16", environment=(("GGML_CPU_TILED_MM", "0"),))
 
 
 def test_what_crosses_the_pipe_comes_out_as_it_went_in() -> None:
-    assert lane_from_json(lane_to_json(LANE)) == LANE
+    assert setting_from_json(setting_to_json(SETTING)) == SETTING
     assert pin_from_json(pin_to_json(fake_pin())) == fake_pin()
     options = EngineOptions(threads=2, state_dir=Path("/somewhere"))
     assert options_from_json(options_to_json(options)) == options
@@ -36,7 +36,7 @@ def test_what_crosses_the_pipe_comes_out_as_it_went_in() -> None:
 
 def test_a_model_that_does_not_load_is_an_error_that_names_it() -> None:
     with pytest.raises(EngineError, match="fake:latest"):
-        RemoteProbe(fake_pin(), LANE, EngineOptions(), Deadline(60))
+        RemoteProbe(fake_pin(), SETTING, 3, EngineOptions(), Deadline(60))
 
 
 def test_when_time_is_up_the_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_when_time_is_up_the_process_is_killed(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(subprocess, "Popen", remember)
     with pytest.raises(OutOfTime):
-        RemoteProbe(fake_pin(), LANE, EngineOptions(), Deadline(0))
+        RemoteProbe(fake_pin(), SETTING, 3, EngineOptions(), Deadline(0))
     assert [process.returncode for process in begun] == [-signal.SIGKILL]
 
 
@@ -58,11 +58,11 @@ def test_when_time_is_up_the_process_is_killed(monkeypatch: pytest.MonkeyPatch) 
 def test_rows_of_another_process_are_those_of_this_one(smollm2_path: Path, pin_of: Callable[[Path], TargetPin]) -> None:
     from pilotfish.plugins.verifiers._llama_probe import open_probe
 
-    lane = Lane("x", (1, 2, 3), "bf16", "f16")
+    setting = EngineSetting("bf16", "f16")
     options = EngineOptions(n_ctx=256, threads=1)
-    here, there = open_probe(pin_of(smollm2_path), lane, options), None
+    here, there = open_probe(pin_of(smollm2_path), setting, 3, options), None
     try:
-        there = RemoteProbe(pin_of(smollm2_path), lane, options, Deadline(120))
+        there = RemoteProbe(pin_of(smollm2_path), setting, 3, options, Deadline(120))
         assert (there.n_ctx, there.n_vocab, there.engine) == (here.n_ctx, here.n_vocab, here.engine)
         ids = here.encode("Rows of another process")
         assert there.encode("Rows of another process") == ids

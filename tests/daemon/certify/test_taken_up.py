@@ -11,7 +11,7 @@ from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.loading import load
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EngineOptions, Lane
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane
 from pilotfish.manifests.pins import pin_file
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
@@ -22,7 +22,9 @@ def test_a_load_takes_the_certified_lane_and_nothing_is_left_to_certify(smollm2_
     launch = Launch(smollm2_path, context=512, threads=1)
     pin, options = pin_file(smollm2_path, tmp_path), launch.engine_options(tmp_path)
     identity = identity_of(pin, LlamaVerifier().fingerprint(tmp_path), options)
-    lane = Lane("certified", (2, 3, 5), "bf16", "f16", prefill_block=64, exact_cache=True, max_context=300)
+    lane = Lane(
+        "certified", (2, 3, 5), EngineSetting("bf16", "f16"), prefill_block=64, exact_cache=True, max_context=300
+    )
     costs = ((2, 64, 0.01), (5, 64, 0.02))
     made = Certificate(identity, "m", "1", "", 512, lane, 1.0, 1.0, 1.0, (), costs, (), (), (), 1.0, True)
     CertificateStore(tmp_path).put(made)
@@ -36,6 +38,6 @@ def test_a_load_takes_the_certified_lane_and_nothing_is_left_to_certify(smollm2_
 
 
 def test_a_lane_whose_environment_is_not_in_force_is_refused(smollm2_path: Path, tmp_path: Path) -> None:
-    lane = Lane("switched", (1, 2), environment=(("GGML_NOT_SET_HERE", "0"),))
+    lane = Lane("switched", (1, 2), EngineSetting(environment=(("GGML_NOT_SET_HERE", "0"),)))
     with pytest.raises(EngineError, match="GGML_NOT_SET_HERE=0"):
         LlamaVerifier().load(pin_file(smollm2_path, tmp_path), lane, EngineOptions())

@@ -8,9 +8,9 @@ from datetime import datetime
 import pytest
 
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate, Conversation
+from pilotfish.daemon.lab.fakes.fake_engine import FakeTokenizer
 from pilotfish.hooks.errors import RequestError, UnsupportedRequest
 from pilotfish.hooks.types import TokenizerPin
-from tests.fakes.engine import FakeTokenizer
 
 HI = [{"role": "user", "content": "hi"}]
 PLAIN = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"

@@ -11,8 +11,8 @@ import pytest
 from pilotfish.daemon.cli import cli
 from pilotfish.hooks.errors import PilotfishError, WorldError
 from pilotfish.hooks.types import EngineOptions
+from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters.remote import RemoteDrafter
-from tests.fakes import fake_pin
 from tests.fakes.certificates import self_signed
 from tests.fakes.far import draft_host, free_port, local_host
 

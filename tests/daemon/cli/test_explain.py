@@ -18,6 +18,8 @@ from pilotfish.daemon.core.controller import Controller, Eager
 from pilotfish.daemon.core.costs import RECENT, CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
+from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import UsageError, WorldError
@@ -25,8 +27,6 @@ from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Proposal
 from tests.daemon.control.conftest import FakeRunner, config, home, socket, until
 from tests.daemon.runner.scripted import ScriptedGenerator, serving
-from tests.fakes.drafters import ScriptedDrafter
-from tests.fakes.engine import FakeEngine, fake_pin
 from tests.fakes.session import SameIds
 
 __all__ = ["config", "home", "socket"]

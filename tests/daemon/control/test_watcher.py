@@ -12,8 +12,8 @@ from watchdog.observers.api import BaseObserver, ObservedWatch
 from pilotfish.daemon.control import watcher as watch_module
 from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.control.watcher import TRY_AGAIN, Place, Watch
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from tests.daemon.control.conftest import save, until
-from tests.fakes.clock import FakeClock
 
 
 class Exhausted:

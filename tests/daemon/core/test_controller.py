@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pilotfish.daemon.core.controller import GRACE, MAX_LOSS, Controller, Eager
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
+from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.hooks.types import EMPTY, Proposal, SamplingParams
-from tests.fakes.clock import FakeClock
-from tests.fakes.drafters import ScriptedDrafter
-from tests.fakes.engine import FakeEngine
 from tests.fakes.session import Answer, answer
 
 PROMPT = (5, 9, 3, 7)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.lab.fakes.fake_engine import EOS, FakeEngine
+from pilotfish.daemon.lab.fakes.scripted_drafters import NoisyDrafter, ScriptedDrafter
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation
 from pilotfish.hooks.types import SamplingParams
-from tests.fakes.drafters import NoisyDrafter, ScriptedDrafter
-from tests.fakes.engine import EOS, FakeEngine
 from tests.fakes.misbehaviour import JUNK, RAISED
 from tests.fakes.session import PATIENCE, Always, answer
 

@@ -11,12 +11,12 @@ from pilotfish.daemon.config.files import Config, Drafters, Speculation
 from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
+from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Lane
-from tests.fakes.drafters import ScriptedDrafter
-from tests.fakes.engine import FakeEngine, fake_pin
 from tests.fakes.misbehaviour import RAISED
 from tests.fakes.session import SameIds
 

@@ -21,8 +21,8 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import LoadableDrafter
 from pilotfish.hooks.types import EngineOptions, Footprint
-from tests.conformance import DrafterConformance
-from tests.fakes import fake_pin
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import fake_pin
 from tests.fakes.far import local_host
 from tests.fakes.plugin_files import write
 
@@ -156,7 +156,7 @@ from pilotfish.daemon.drafters.hosted_drafter import Child, HostedDrafter
 from pilotfish.daemon.processes.own_folder import OwnFolder
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.types import EngineOptions
-from tests.fakes import fake_pin
+from pilotfish.lab.fakes import fake_pin
 from tests.fakes.far import local_host
 config = Config(plugins=Plugins((Path(sys.argv[1]),)), drafters=Drafters(("heavy",), {"heavy": {}}))
 drafter = HostedDrafter(Registry.load(config).drafter("heavy"), config)

@@ -10,12 +10,12 @@ from pilotfish.daemon.drafters.inline_guard import Seat
 from pilotfish.daemon.drafters.proposals import Refusals
 from pilotfish.daemon.drafters.threaded_guard import ThreadedSeat
 from pilotfish.daemon.drafters.worker import Worker
+from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
+from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.hooks.types import Ack, Proposal, TokenizerPin
-from tests.fakes.drafters import ScriptedDrafter
-from tests.fakes.engine import fake_pin
 from tests.fakes.misbehaviour import JUNK, RAISED, Evil
 from tests.fakes.session import SameIds, seat_for
-from tests.fakes.vocabulary import FakeVocabulary
 
 PROMPT = (5, 9, 3)
 SOON = 60.0  # seconds; far more than anything here takes

@@ -9,6 +9,7 @@ import pytest
 
 from pilotfish.daemon.drafters import memory_bounds
 from pilotfish.daemon.drafters.memory_bounds import Bound, bounds_for, control_groups, private_bytes, system
+from pilotfish.hooks.types import DeviceMemory
 
 MIB = 1 << 20
 HOST = "the memory limit of control group /"
@@ -87,8 +88,8 @@ def test_the_system_is_a_bound_of_its_own_memory() -> None:
     assert "the system's memory" in [bound.what for bound in bounds_for("cpu")]
 
 
-def figures(device: str) -> tuple[int, int, bool] | None:
-    return {"CUDA0": (5, 8, False), "Vulkan0": (6, 9, True)}.get(device)
+def figures(device: str) -> DeviceMemory | None:
+    return {"CUDA0": DeviceMemory(5, 8, False), "Vulkan0": DeviceMemory(6, 9, True)}.get(device)
 
 
 def test_an_accelerators_own_memory_is_its_only_bound() -> None:

@@ -7,9 +7,9 @@ import pytest
 from pilotfish.daemon.drafters.admission import TargetMemory
 from pilotfish.daemon.drafters.memory_bounds import Bound
 from pilotfish.daemon.drafters.memory_budget import CHECK_EVERY, Room
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.hooks.errors import AdmissionRefused
 from pilotfish.hooks.types import Footprint
-from tests.fakes.clock import FakeClock
 
 GB = 1 << 30
 TARGET = TargetMemory("big:8b", 4 * GB, GB, taken=5 * GB)

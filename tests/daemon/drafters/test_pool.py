@@ -10,17 +10,17 @@ import pytest
 
 from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.drafters.pool import FIRST_RETRY, Lineup
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
+from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
+from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.daemon.registry.containment import said
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks import hookimpl
 from pilotfish.hooks.errors import AdmissionRefused, ConfigError, EngineError, WorldError
 from pilotfish.hooks.types import Footprint, TokenizerPin
-from tests.fakes.clock import FakeClock
-from tests.fakes.drafters import ScriptedDrafter
-from tests.fakes.engine import fake_pin
 from tests.fakes.misbehaviour import RAISED
-from tests.fakes.vocabulary import FakeVocabulary
 
 SOON = 60.0  # seconds; far more than anything here takes
 PIN = fake_pin(32)

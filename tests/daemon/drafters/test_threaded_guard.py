@@ -9,9 +9,9 @@ import pytest
 
 from pilotfish.daemon.drafters.threaded_guard import ThreadedSeat
 from pilotfish.daemon.drafters.worker import SameThread, Worker
+from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
+from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.hooks.types import Ack
-from tests.fakes.drafters import ScriptedDrafter
-from tests.fakes.engine import fake_pin
 from tests.fakes.session import SameIds
 
 PROMPT = (5, 9, 3)

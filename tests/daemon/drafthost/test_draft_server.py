@@ -21,7 +21,7 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import AdmissionRefused, ModelNotFound
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, EngineOptions, Footprint, TargetPin
-from tests.fakes import ScriptedDrafter
+from pilotfish.lab.fakes import ScriptedDrafter
 from tests.fakes.far import local_host, serving
 from tests.fakes.misbehaviour import JUNK, RAISED
 from tests.fakes.peers import connect, crowd

@@ -21,9 +21,9 @@ from aiohttp import web
 
 from pilotfish.daemon.http.connection import LEAST, Limits, log
 from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from tests.daemon.http.serving_process import LOOPS
 from tests.fakes.certificates import self_signed
-from tests.fakes.clock import FakeClock
 
 LIMITS = Limits(head=20, stall=30, keep_alive=120, connections=8)
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"

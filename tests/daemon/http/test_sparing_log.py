@@ -9,7 +9,7 @@ from aiohttp.http import HttpProcessingError
 
 from pilotfish.daemon.http.connection import log
 from pilotfish.daemon.http.sparing_log import Sparing
-from tests.fakes.clock import FakeClock
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import importlib.util
 import pytest
 
 from pilotfish.daemon.lab import bench_chart
-from pilotfish.daemon.lab.bench_document import Result
+from pilotfish.daemon.lab.bench_document import BenchResult
 from pilotfish.hooks.errors import UsageError
 from tests.daemon.lab.test_bench_report import SYSTEMS, run
 
-RESULT = Result(
+RESULT = BenchResult(
     SYSTEMS,
     SYSTEMS[0].name,
     [

@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from pilotfish.daemon.front.runner_client import RunnerClient, new_session
 from pilotfish.daemon.lab.asking import Client
-from pilotfish.daemon.lab.bench_measuring import Chunk, Endpoint, LlamaServer, measure
+from pilotfish.daemon.lab.bench_measuring import BenchedServer, Chunk, LlamaServer, measure
 from pilotfish.daemon.lab.bench_tasks import Task
 from pilotfish.daemon.lab.workloads import MODES, Workload
 
@@ -95,7 +95,7 @@ async def test_an_ollama_gets_the_raw_prompt_and_its_counts_are_read():
     lines = [json.dumps(event).encode() + b"\n" for event in ({"response": "hi", "done": False}, last)]
     server, bodies = await served("/api/generate", lines)
     async with Client(f"http://127.0.0.1:{server.port}") as client:
-        answer = await measure(Endpoint(client, "smollm2", 512).chunks(TASK))
+        answer = await measure(BenchedServer(client, "smollm2", 512).chunks(TASK))
     await server.close()
     assert (answer.text, answer.tokens, answer.ids, answer.drafted) == ("hi", 9, (1, 2), 3)
     (body,) = bodies

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pilotfish.daemon.lab.bench_quiet import Snapshot, Watch, snapshot
+from pilotfish.daemon.lab.bench_quiet import QuietWatch, Snapshot, snapshot
 
 
-def watch(*snapshots: Snapshot) -> tuple[Watch, list[str]]:
+def watch(*snapshots: Snapshot) -> tuple[QuietWatch, list[str]]:
     said: list[str] = []
-    return Watch(said.append, iter(snapshots).__next__), said
+    return QuietWatch(said.append, iter(snapshots).__next__), said
 
 
 def test_our_own_work_is_not_held_against_the_machine():

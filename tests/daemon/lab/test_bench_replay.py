@@ -11,8 +11,8 @@ from pilotfish.daemon.lab.bench_replay import ReplayDrafter
 from pilotfish.daemon.lab.bench_systems import SPECULATIVE, pilotfish_systems
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import EMPTY
-from tests.conformance import DrafterConformance
-from tests.fakes import fake_pin
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import fake_pin
 
 PROMPT = [3, 4]
 OUTPUT = [10, 11, 12, 13, 14, 15, 16, 17]

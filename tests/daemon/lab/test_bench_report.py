@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pilotfish.daemon.lab.bench_document import Result
-from pilotfish.daemon.lab.bench_measuring import Answer
+from pilotfish.daemon.lab.bench_document import BenchResult
+from pilotfish.daemon.lab.bench_measuring import TimedAnswer
 from pilotfish.daemon.lab.bench_report import Spread, baseline, figures, groups, share_of_ceiling
 from pilotfish.daemon.lab.bench_systems import CEILING, PILOTFISH, SPECULATIVE, STOCK, System
 from pilotfish.daemon.lab.benchmark import Run
@@ -18,7 +18,7 @@ SYSTEMS = (System(STOCK, ""), System(PILOTFISH, ""), System(SPECULATIVE, "", PIL
 def run(system: str, seconds: float, round: int = 0, workload: str = "a", kind: str = "copy", **more) -> Run:
     """101 tokens: the first after one second, the rest until `seconds`."""
     given = {key: more.pop(key) for key in ("drafted", "accepted", "tokens", "first_token") if key in more}
-    answer = replace(Answer((), "", 101, 1.0, seconds), **given)
+    answer = replace(TimedAnswer((), "", 101, 1.0, seconds), **given)
     return Run(system, "greedy", "first", workload, kind, round, answer, **more)
 
 
@@ -117,6 +117,6 @@ def test_an_answer_of_one_token_has_no_decoding_rate():
 @pytest.mark.parametrize(("system", "exact"), [(SPECULATIVE, False), ("ngram-mod", True)])
 def test_only_pilotfishs_own_differences_break_its_promise(system, exact):
     systems = (*SYSTEMS, System("ngram-mod", "", STOCK))
-    result = Result(systems, STOCK, [run(system, 2.0, equal=False)], {}, {})
+    result = BenchResult(systems, STOCK, [run(system, 2.0, equal=False)], {}, {})
     assert result.exact is exact
     assert result.to_json()["exact"] is exact

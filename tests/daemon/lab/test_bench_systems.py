@@ -13,8 +13,8 @@ from pilotfish.daemon.lab import bench_systems, llama_server
 from pilotfish.daemon.lab.bench_systems import Bed, command, endpoint, pilotfish_systems, record, stock_systems
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, UsageError
+from pilotfish.lab.fakes import fake_pin
 from tests.daemon.lab.fake_llama_server import as_program
-from tests.fakes import fake_pin
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.lab import benchmark
 from pilotfish.daemon.lab.bench_measuring import Chunk
-from pilotfish.daemon.lab.bench_quiet import Snapshot, Watch
+from pilotfish.daemon.lab.bench_quiet import QuietWatch, Snapshot
 from pilotfish.daemon.lab.bench_systems import Bed, System
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task
 from pilotfish.daemon.lab.benchmark import Bench, in_turn
@@ -65,7 +65,7 @@ class Stage:
 
     def bench(self, *systems: System, rounds: int = 1, modes=MODES[:1]) -> Bench:
         tasks = [task(name, again, mode) for mode in modes for again in PASSES for name in ("a", "b")]
-        still = Watch(lambda text: None, lambda: Snapshot(0, 0, 0))
+        still = QuietWatch(lambda text: None, lambda: Snapshot(0, 0, 0))
         return Bench(systems, tasks, task("warm-up"), rounds, self.bed, still, serve=self.serve)
 
 
@@ -80,7 +80,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 async def runs_of(bench: Bench) -> list:
-    return [run async for run in benchmark.run()]
+    return [run async for run in bench.run()]
 
 
 async def test_every_system_answers_a_task_before_the_next_task_and_pass_come(stage):

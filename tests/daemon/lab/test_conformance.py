@@ -9,11 +9,11 @@ import pytest
 
 from pilotfish.daemon.config import files as config_file
 from pilotfish.daemon.config.files import Config, Speculation
-from pilotfish.daemon.lab.conformance import CHECKS, Bench, Nonconformance, PluginReport, Result, drafter_checks
+from pilotfish.daemon.lab.conformance import CHECKS, CheckResult, Harness, Nonconformance, PluginReport, drafter_checks
 from pilotfish.daemon.lab.conformance.plugin import Setup, examine_drafter, examine_file
 from pilotfish.hooks.errors import UsageError
-from tests.conformance import DrafterConformance
-from tests.fakes import ScriptedDrafter
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import ScriptedDrafter
 from tests.fakes.plugin_files import GOOD, write
 
 # A drafter named "mine" whose session is `Mine`, which the body fills in.
@@ -202,7 +202,7 @@ def hanging(**settings: object) -> Setup:
     return setup(patience=1.0, **settings)  # also for the calls before the one that hangs
 
 
-def failed(report: PluginReport) -> list[Result]:
+def failed(report: PluginReport) -> list[CheckResult]:
     return [result for verdict in report.verdicts for result in verdict.results if result.outcome == "failed"]
 
 
@@ -230,7 +230,7 @@ def test_a_session_that_was_left_in_the_middle_and_blocks_the_next_is_caught() -
             return super().open(target, prompt)  # type: ignore[arg-type]  # the suite passes a real pin
 
     with pytest.raises(Nonconformance, match=r"open\(.*\) raised OSError: busy"):
-        drafter_checks.closes_and_reopens(Bench(OneSlot()))
+        drafter_checks.closes_and_reopens(Harness(OneSlot()))
 
 
 def test_one_that_calls_itself_inline_and_is_slow_is_caught(folder: Path) -> None:
@@ -336,18 +336,6 @@ class TestFile:
         report = examine_file(write(folder, "mine.py", GOOD.format(name="suffix")), setup())
         assert report.problems == ("the drafter 'suffix' would be refused: that name is registered already; rename it",)
         assert report.verdicts[0].passed
-
-    def test_with_a_verifier_is_told_that_verifiers_are_not_checked(self, folder: Path) -> None:
-        text = """
-            from pilotfish.hooks import hookimpl
-
-            @hookimpl
-            def pilotfish_register_verifiers(register):
-                register("mine", object)
-        """
-        [verdict] = examine_file(write(folder, "mine.py", text), setup()).verdicts
-        assert (verdict.kind, verdict.results) == ("verifier", ())
-        assert "a verifier is not checked here" in verdict.note
 
     def test_only_what_was_asked_for_is_checked(self, folder: Path) -> None:
         second = (

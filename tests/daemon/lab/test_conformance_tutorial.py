@@ -13,8 +13,8 @@ from pilotfish.daemon.cli import COMMANDS, cli
 from pilotfish.daemon.config.files import load, parse
 from pilotfish.daemon.lab.conformance import CHECKS
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters import llama, mlx, tinygrad
-from tests.fakes import fake_pin
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "drafters.md"

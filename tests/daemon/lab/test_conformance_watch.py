@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from pilotfish.daemon.lab.conformance.patience import Hangs, Watch
-from tests.fakes.clock import FakeClock
+from pilotfish.daemon.lab.conformance.patience import CallWatch, Hangs
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 
 
 def test_a_job_gives_what_it_returns_or_raises() -> None:
-    watch = Watch()
+    watch = CallWatch()
     assert watch.run(lambda: 3) == 3
     assert watch.run(lambda: None) is None
     with pytest.raises(KeyError):
@@ -20,7 +20,7 @@ def test_a_job_gives_what_it_returns_or_raises() -> None:
 
 
 def test_a_call_that_does_not_return_is_named_and_everything_after_it_refused() -> None:
-    watch, release, after = Watch(patience=0.05), threading.Event(), threading.Event()
+    watch, release, after = CallWatch(patience=0.05), threading.Event(), threading.Event()
 
     def job() -> None:
         try:
@@ -39,7 +39,7 @@ def test_a_call_that_does_not_return_is_named_and_everything_after_it_refused() 
 
 
 def test_every_job_runs_on_the_same_thread_which_ends_with_the_context() -> None:
-    with Watch() as watch:
+    with CallWatch() as watch:
         threads = [watch.run(threading.current_thread) for _ in range(2)]
         assert threads[0] is threads[1] is not threading.current_thread()
     threads[0].join(30)
@@ -47,7 +47,7 @@ def test_every_job_runs_on_the_same_thread_which_ends_with_the_context() -> None
 
 
 def test_after_a_call_that_hung_no_job_is_taken() -> None:
-    watch, release = Watch(patience=0.05), threading.Event()
+    watch, release = CallWatch(patience=0.05), threading.Event()
 
     def job() -> None:
         with watch.call("open", "open()"):
@@ -60,7 +60,7 @@ def test_after_a_call_that_hung_no_job_is_taken() -> None:
 
 
 def test_a_job_may_take_long_when_none_of_its_calls_does() -> None:
-    watch, pause = Watch(patience=0.05), threading.Event()
+    watch, pause = CallWatch(patience=0.05), threading.Event()
 
     def job() -> int:
         with watch.call("propose", "propose(1)"):
@@ -72,7 +72,7 @@ def test_a_job_may_take_long_when_none_of_its_calls_does() -> None:
 
 
 def test_the_slowest_call_of_each_kind_is_kept_also_of_those_that_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, watch = FakeClock(), Watch()
+    clock, watch = FakeClock(), CallWatch()
     monkeypatch.setattr(time, "perf_counter", clock)
 
     def take(operation: str, seconds: float) -> None:
@@ -89,7 +89,7 @@ def test_the_slowest_call_of_each_kind_is_kept_also_of_those_that_raised(monkeyp
 
 
 def test_a_call_can_have_a_patience_of_its_own() -> None:
-    watch, release = Watch(patience=0.02), threading.Event()
+    watch, release = CallWatch(patience=0.02), threading.Event()
 
     def job() -> bool:
         with watch.call("load", "load()", patience=30):

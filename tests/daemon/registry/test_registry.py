@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from pilotfish.daemon.config.files import Config, Drafters, Plugins
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import Bridge, Verifier
 from pilotfish.hooks.types import Lane, SessionInfo, SessionReport, TokenizerPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
-from tests.fakes import fake_pin
+from pilotfish.lab.fakes import fake_pin
 from tests.fakes.plugin_files import GOOD, write
-from tests.fakes.vocabulary import FakeVocabulary
 
 TEN_LINES = """
     from pilotfish.hooks import HistoryDrafter, hookimpl

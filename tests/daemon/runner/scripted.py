@@ -12,10 +12,10 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome, Timings
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.daemon.runner.server import Server
 from pilotfish.hooks.types import SessionReport
-from tests.fakes.engine import FakeEngine
 
 SECONDS = 60.0  # what a test waits for at most; far more than anything takes
 BODY = {"prompt": "2 3 4", "n_predict": 3, "temperature": 0}

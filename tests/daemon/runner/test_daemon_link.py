@@ -12,11 +12,11 @@ from pilotfish.daemon.config.files import Config, Drafters, Plugins, Speculation
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.daemon_link import Follower, in_force, names_of, registration_of
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.manifests.store import Store
-from tests.fakes.engine import FakeEngine, fake_pin
 from tests.manifests.builders import tiny_gguf
 
 TEN_LINES = """

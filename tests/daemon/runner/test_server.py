@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 from pilotfish.daemon.core.generation import Emission, Outcome, Timings
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.hooks.types import TokenLogprob
 from tests.daemon.runner.scripted import BODY, WORDS, ScriptedGenerator, ask, events, serving
-from tests.fakes.engine import FakeEngine
 
 
 async def test_a_streamed_answer_is_one_chunk_per_token_and_a_final_one():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.runner import server as server_module
 from pilotfish.daemon.runner.engine_thread import EngineThread
 from pilotfish.hooks.errors import EngineError, RequestError
 from tests.daemon.runner.scripted import BODY, WORDS, ScriptedGenerator, ask, events, serving
-from tests.fakes.engine import FakeEngine
 from tests.fakes.misbehaviour import RAISED
 
 

@@ -58,7 +58,7 @@ def test_the_footprint_of_what_is_no_gguf_is_refused_by_name(
 ) -> None:
     path = tmp_path / "notes.gguf"
     path.write_text("no model at all")
-    with pytest.raises(BrokenModel, match=r"notes\.gguf is no GGUF"):
+    with pytest.raises(BrokenModel, match=r"notes\.gguf of .* is not a GGUF file"):
         LlamaVerifier().footprint(pin_of(path), EngineOptions())
 
 

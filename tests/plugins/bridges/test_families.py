@@ -13,13 +13,13 @@ from itertools import permutations
 
 import pytest
 
+from pilotfish.daemon.lab.conformance.suites.bridge_suite import Pair
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.hooks.protocols import BridgeFactory, Vocabulary
 from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import Proposal, TokenizerPin
+from pilotfish.lab.conformance import BridgeConformance
 from pilotfish.plugins.bridges import retokenize, vocab_map
-from tests.conformance import BridgeConformance
-from tests.conformance.bridge import Pair
-from tests.fakes.vocabulary import FakeVocabulary
 from tests.plugins.bridges.histories import TEXTS, Maker, Session
 
 pytestmark = pytest.mark.model

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.hooks.protocols import BridgeFactory, Vocabulary
 from pilotfish.hooks.types import Proposal, TokenizerPin
+from pilotfish.lab.conformance import BridgeConformance
 from pilotfish.plugins.bridges.identity import open_bridge
-from tests.conformance import BridgeConformance
-from tests.fakes.vocabulary import FakeVocabulary
 
 PIN = TokenizerPin("a" * 64, "gpt2", 100, bos=1, eos=2)
 OWN = FakeVocabulary(PIN)

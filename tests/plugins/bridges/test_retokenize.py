@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from pilotfish.daemon.lab.conformance.suites.bridge_suite import Pair
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.hooks.protocols import Bridge, BridgeFactory, Vocabulary
 from pilotfish.hooks.types import EMPTY, Proposal, TokenizerPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
+from pilotfish.lab.conformance import BridgeConformance
 from pilotfish.plugins.bridges.retokenize import open_bridge
-from tests.conformance import BridgeConformance
-from tests.conformance.bridge import Pair
-from tests.fakes.vocabulary import FakeVocabulary
 
 LETTERS = [bytes((i,)) for i in range(256)]
 BOS, END, OWN = b"<bos>", b"<end>", b"<own>"

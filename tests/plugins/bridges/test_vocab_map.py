@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from pilotfish.daemon.lab.conformance.suites.bridge_suite import Pair
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.hooks.coverage import text_coverage
 from pilotfish.hooks.protocols import Bridge, BridgeFactory, Vocabulary
 from pilotfish.hooks.types import EMPTY, Proposal, TokenizerPin
+from pilotfish.lab.conformance import BridgeConformance
 from pilotfish.plugins.bridges import vocab_map
 from pilotfish.plugins.bridges.vocab_map import build_table, open_bridge, ranked_coverage
-from tests.conformance import BridgeConformance
-from tests.conformance.bridge import Pair
-from tests.fakes.vocabulary import FakeVocabulary
 
 LETTERS = [bytes((i,)) for i in range(256)]
 PAIRS = [b"th", b"he", b"in", b"er", b"an", b"re", b"on", b"at", b"en", b"nd", b"ti", b"es", b"or", b"te", b"  "]

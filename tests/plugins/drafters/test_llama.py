@@ -16,10 +16,10 @@ from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.hooks.protocols import Drafter, LoadableDrafter
 from pilotfish.hooks.types import EngineOptions, Proposal, SamplingParams, TargetPin
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import fake_pin
 from pilotfish.manifests.pins import pin_file
 from pilotfish.plugins.drafters.llama import LlamaDrafter
-from tests.conformance import DrafterConformance
-from tests.fakes import fake_pin
 from tests.fakes.session import answer
 from tests.plugins.drafters.tiny_llama import write_tiny_llama
 from tests.plugins.verifiers.tiny_gguf import write_mamba, write_sliding_window

@@ -17,11 +17,11 @@ from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.hooks.errors import BrokenModel, ConfigError, EngineError
 from pilotfish.hooks.protocols import Drafter, LoadableDrafter
 from pilotfish.hooks.types import EngineOptions, Proposal, SamplingParams, TargetPin
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE
 from pilotfish.plugins.drafters.llama import LlamaDrafter
 from pilotfish.plugins.drafters.mlx import MLXDrafter
-from tests.conformance import DrafterConformance
-from tests.fakes import fake_pin
 from tests.fakes.session import answer
 from tests.plugins.drafters.leasing_host import LeasingHost
 from tests.plugins.drafters.tiny_families import N_VOCAB, write_family

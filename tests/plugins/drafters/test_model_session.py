@@ -11,8 +11,8 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import EMPTY, TargetPin
+from pilotfish.lab.conformance import DrafterConformance
 from pilotfish.plugins.drafters._model_session import DraftCache, ModelSession
-from tests.conformance import DrafterConformance
 
 PROMPT = [5, 6, 7, 8]
 

@@ -7,9 +7,9 @@ import pytest
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.hooks.protocols import Drafter, DraftSession
 from pilotfish.hooks.types import EMPTY
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters.oracle import OracleDrafter
-from tests.conformance import DrafterConformance
-from tests.fakes import fake_pin
 
 PROMPT = [3, 4]
 OUTPUT = [10, 11, 12, 13, 14, 15, 16, 17]

@@ -11,18 +11,18 @@ import pytest
 from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.drafthost.listening import Endpoint
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import ConfigError, WorldError
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import Bridge, LoadableDrafter, Vocabulary
 from pilotfish.hooks.types import EngineOptions, Proposal, SamplingParams, TargetPin, TokenizerPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import FakeEngine, ScriptedDrafter, fake_pin
 from pilotfish.plugins.drafters.remote import RemoteDrafter
-from tests.conformance import DrafterConformance
-from tests.fakes import FakeEngine, ScriptedDrafter, fake_pin
 from tests.fakes.far import DraftHost, delayed, draft_host, local_host, run_in_namespace, serving
 from tests.fakes.session import answer
-from tests.fakes.vocabulary import FakeVocabulary
 
 ANYWHERE = Endpoint(port=0)
 SECRET = "a-secret-of-sixteen-letters"

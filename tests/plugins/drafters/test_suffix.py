@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import EMPTY
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters._suffix.index import MAX_MATCH, SuffixIndex
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
-from tests.conformance import DrafterConformance
-from tests.fakes import fake_pin
 
 PIN = fake_pin()
 

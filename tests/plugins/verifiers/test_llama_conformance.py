@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pilotfish.hooks.protocols import TargetEngine
-from tests.conformance import VerifierConformance
+from pilotfish.lab.conformance import VerifierConformance
 
 pytestmark = pytest.mark.model
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, Guess, accepted, perfect, ready
 from pilotfish.hooks.protocols import Rows
 from pilotfish.hooks.types import SamplingParams
-from tests.conformance.verifier import GREEDY, SEEDED, Guess, accepted, perfect, ready
 
 if TYPE_CHECKING:
     from pilotfish.plugins.verifiers._llama_engine import LlamaEngine

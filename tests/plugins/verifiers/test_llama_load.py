@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, ready
 from pilotfish.hooks.errors import BrokenModel, ConfigError, EngineError, ProtocolViolation
 from pilotfish.hooks.protocols import Verifier
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin
 from pilotfish.plugins.verifiers.llama import LlamaVerifier, pilotfish_register_verifiers
-from tests.conformance.verifier import GREEDY, SEEDED, ready
 from tests.plugins.verifiers.tiny_gguf import write_mamba
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_uniform_weights_get_every_width(
 ) -> None:
     engine = engine_of(quantization)
     assert engine.lane.widths == widths
-    assert (engine.lane.cache_type_k, engine.lane.cache_type_v) == ("bf16", "f16")
+    assert (engine.lane.setting.cache_type_k, engine.lane.setting.cache_type_v) == ("bf16", "f16")
     assert (engine.lane.parity, engine.exact_cache, engine.can_rollback) == ("lane", True, True)
 
 
@@ -62,7 +62,7 @@ def test_stock_cache_types_are_found_out(smollm2_path: Path, pin_of: PinOf) -> N
     try:
         assert engine.lane.widths == (1,)
         assert "270 tokens" in engine.lane.reason
-        assert (engine.lane.cache_type_k, engine.lane.cache_type_v) == ("f16", "f16")
+        assert (engine.lane.setting.cache_type_k, engine.lane.setting.cache_type_v) == ("f16", "f16")
     finally:
         engine.close()
 
@@ -95,14 +95,14 @@ def test_what_the_check_found_is_remembered_until_something_changes(
         engine.close()
         assert len(checks) == expected
     for damaged in ("{", "[]", json.dumps({"key": 1})):
-        (tmp_path / "llama-lanes.json").write_text(damaged)
+        (tmp_path / "fingerprints.json").write_text(damaged)
         LlamaVerifier().load(pin, None, options).close()
     assert len(checks) == 7
 
 
 @pytest.mark.model
 def test_a_given_lane_is_taken_as_it_is(load_engine: Callable[..., LlamaEngine], smollm2_path: Path) -> None:
-    lane = Lane("given", (2, 4), "q8_0", "f16", parity="lane")
+    lane = Lane("given", (2, 4), EngineSetting("q8_0", "f16"), parity="lane")
     engine = load_engine(smollm2_path, lane, n_ctx=256)
     try:
         assert engine.lane == lane
@@ -192,7 +192,7 @@ def test_sessions_leave_no_memory_behind(engine: LlamaEngine) -> None:
 
 @pytest.mark.model
 def test_engines_leave_no_memory_behind(load_engine: Callable[..., LlamaEngine], smollm2_path: Path) -> None:
-    lane = Lane("given", (1,), "f16", "f16")
+    lane = Lane("given", (1,), EngineSetting("f16", "f16"))
 
     def load_and_close() -> int:
         loaded = load_engine(smollm2_path, lane, n_ctx=1024)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pilotfish.daemon.lab.conformance.verifier_checks import accepted, ready
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
-from tests.conformance.verifier import accepted, ready
 
 if TYPE_CHECKING:
     from pilotfish.plugins.verifiers._llama_engine import LlamaEngine

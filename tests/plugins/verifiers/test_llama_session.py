@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, accepted, ready
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation, RequestError
-from pilotfish.hooks.types import Lane, SamplingParams
-from tests.conformance.verifier import GREEDY, SEEDED, accepted, ready
+from pilotfish.hooks.types import EngineSetting, Lane, SamplingParams
 
 if TYPE_CHECKING:
     from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
 
 pytestmark = pytest.mark.model
 
-LANE = Lane("test", (1, 2, 3, 4, 6, 8, 12, 16), "bf16", "f16")
+LANE = Lane("test", (1, 2, 3, 4, 6, 8, 12, 16), EngineSetting("bf16", "f16"))
 
 
 @pytest.fixture

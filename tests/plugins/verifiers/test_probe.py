@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.certify.candidates import ALL_WIDTHS
 from pilotfish.daemon.certify.certificate import Certificate, identity_of
-from pilotfish.daemon.certify.certifier import Certifier, Task
-from pilotfish.daemon.certify.lanes import Site, classes
-from pilotfish.daemon.certify.probe_driver import Bench, Deadline, Material
+from pilotfish.daemon.certify.certifier import CertificationTask, Certifier
+from pilotfish.daemon.certify.lanes import MAX_WIDTH, Site, classes
+from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDriver
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.protocols import CertifiableVerifier, Probe
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
 pytestmark = pytest.mark.model
 
-EXACT = Lane("exact", ALL_WIDTHS, "bf16", "f16", True)
-STOCK = Lane("stock", ALL_WIDTHS, "f16", "f16", True)
+EXACT = EngineSetting("bf16", "f16")
+STOCK = EngineSetting("f16", "f16")
 
 OpenProbe = Callable[..., Probe]
 
@@ -29,8 +28,10 @@ OpenProbe = Callable[..., Probe]
 def probe_of(smollm2_path: Path, pin_of: Callable[[Path], TargetPin]) -> Iterator[OpenProbe]:
     opened: list[Probe] = []
 
-    def open_probe(lane: Lane, path: Path = smollm2_path, threads: int = 2) -> Probe:
-        opened.append(LlamaVerifier().probe(pin_of(path), lane, EngineOptions(n_ctx=512, threads=threads)))
+    def open_probe(setting: EngineSetting, path: Path = smollm2_path, threads: int = 2) -> Probe:
+        opened.append(
+            LlamaVerifier().probe(pin_of(path), setting, MAX_WIDTH, EngineOptions(n_ctx=512, threads=threads))
+        )
         return opened[-1]
 
     yield open_probe
@@ -68,10 +69,10 @@ def test_digests_tell_equal_rows_from_others_and_cuts_take_back(probe_of: OpenPr
 def test_the_exact_setting_is_one_class_past_256_cells_and_stock_is_not(probe_of: OpenProbe) -> None:
     site = Site(0, 264, 8)
 
-    def seen(lane: Lane) -> tuple[tuple[int, ...], ...]:
-        probe = probe_of(lane)
-        bench = Bench(probe, Material(probe.n_vocab, []), Deadline(200))
-        return classes({width: bench.walk(site, width) for width in (1, 2, 8)})
+    def seen(setting: EngineSetting) -> tuple[tuple[int, ...], ...]:
+        probe = probe_of(setting)
+        driver = ProbeDriver(probe, Material(probe.n_vocab, []), Deadline(200))
+        return classes({width: driver.walk(site, width) for width in (1, 2, 8)})
 
     assert seen(EXACT) == ((1, 2, 8),)
     assert seen(STOCK) == ((1,), (2, 8))  # the negative control: a comparison that could not fail proves nothing
@@ -81,18 +82,18 @@ def test_a_certification_of_the_real_model_finds_one_class(
     smollm2_path: Path, pin_of: Callable[[Path], TargetPin], probe_of: OpenProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = (1, 2, 8)  # every width takes a minute on two cores; the command tries them all
-    for module in ("certifier", "certify.candidates"):
-        monkeypatch.setattr(f"pilotfish.daemon.{module}.ALL_WIDTHS", few)
+    monkeypatch.setattr("pilotfish.daemon.certify.certifier.ALL_WIDTHS", few)
     monkeypatch.setattr("pilotfish.daemon.certify.certifier.COST_WIDTHS", few)
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.TARGET_ROWS", 24)
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.SITE_ROWS", 24)
     for name, value in (("REPEATS", 1), ("PREFILL", 64), ("PREFILL_REPEATS", 1)):
         monkeypatch.setattr(f"pilotfish.daemon.certify.measure.{name}", value)
-    monkeypatch.setattr("pilotfish.daemon.certify.certifier.SWITCHES_SHARE", 0.01)
-    # a busy machine's timings must not decide
-    monkeypatch.setattr("pilotfish.daemon.certify.lanes.PLAIN_TOLERANCE", 10.0)
+    monkeypatch.setattr("pilotfish.daemon.certify.certifier.SWITCH_POINTS_SHARE", 0.01)
+    tolerance = "pilotfish.daemon.certify.lanes.PLAIN_TOLERANCE"
+    monkeypatch.setattr(tolerance, 10.0)  # a busy machine's timings must not decide
     options = EngineOptions(n_ctx=512, threads=1)  # with one, stock's attention never splits: no switch to find
-    task = Task(identity_of(pin_of(smollm2_path), "build", options), "smollm2:135m", options, ["Once upon a time."])
+    identity = identity_of(pin_of(smollm2_path), "build", options)
+    task = CertificationTask(identity, "smollm2:135m", options, text="Once upon a time.")
     certificate: Certificate = Certifier(task, lambda setting, deadline: probe_of(setting, threads=1), budget=400).run()
     assert certificate.lane.widths == few
     assert certificate.lane.exact_cache

@@ -8,11 +8,11 @@ import math
 import pytest
 
 from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.lab.fakes.fake_engine import FakeTokenizer
 from pilotfish.daemon.runner.wire.completion_request import read_completion
 from pilotfish.daemon.runner.wire.sampling_options import SAMPLERS
 from pilotfish.hooks.errors import RequestError, UnsupportedRequest
 from pilotfish.hooks.types import SamplingParams
-from tests.fakes.engine import FakeTokenizer
 
 N_VOCAB = 100
 TOKENIZER = FakeTokenizer({}, frozenset({1}))

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.plugins.drafters._memory.config import MemoryConfig
-from pilotfish.plugins.drafters._memory.files import ASIDE, SUFFIX, Identity, MemoryFiles
+from pilotfish.plugins.drafters._memory.files import ASIDE, SUFFIX, MemoryFiles, MemoryOwner
 from pilotfish.plugins.drafters._memory.records import Passage, pack, unpack
 
-WHO = Identity("tiny:1m", ("sha256:" + "a" * 64,), "tokenizer")
+WHO = MemoryOwner("tiny:1m", ("sha256:" + "a" * 64,), "tokenizer")
 
 
 def files(root: Path, tokens: int = 1_000_000) -> MemoryFiles:
@@ -155,7 +155,7 @@ WRITE_FOREVER = """
 import sys, time
 from array import array
 from pathlib import Path
-from tests.plugins.drafters.test_memory_files import files, Passage
+from tests.plugins.drafters._memory.test_files import files, Passage
 writer, start = files(Path(sys.argv[1]), tokens=20_000_000), int(sys.argv[2])
 for n in range(start, start + int(sys.argv[3])):
     writer.append(Passage(time.time(), array("i", [n] * 2_000)))

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from pilotfish.hooks.types import EMPTY, TargetPin, TokenizerPin, WeightPin
+from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters._memory import clock, files, memory
-from pilotfish.plugins.drafters._memory.memory import Memory
+from pilotfish.plugins.drafters._memory.memory import AnswerMemory
 from pilotfish.plugins.drafters._memory.records import Passage
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
-from tests.fakes import fake_pin
 
 PIN = fake_pin(1000)
 OTHER = TargetPin("other:1b", (WeightPin("sha256:" + "1" * 64, Path("/x"), 0),), TokenizerPin("t", "fake", 1000))
@@ -348,10 +348,10 @@ class TestADiskThatFails:
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         drafter = suffix()
-        enter = Memory._enter
-        monkeypatch.setattr(Memory, "_enter", lambda *arguments: 1 / 0)
+        enter = AnswerMemory._enter
+        monkeypatch.setattr(AnswerMemory, "_enter", lambda *arguments: 1 / 0)
         ask(drafter, [], SONG)
         assert "ZeroDivisionError" in caplog.text
-        monkeypatch.setattr(Memory, "_enter", enter)
+        monkeypatch.setattr(AnswerMemory, "_enter", enter)
         ask(drafter, [], SONG)
         assert drafts(drafter, SONG[:3]) == SONG[3:7]

@@ -12,10 +12,10 @@ from pilotfish.hooks.errors import ModelNotFound, ProtocolViolation, WorldError
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import EMPTY, EngineOptions, TargetPin, TokenizerPin, WeightPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import FakeClock, fake_pin
 from pilotfish.plugins.drafters._remote import completion
 from pilotfish.plugins.drafters.remote import RemoteDrafter
-from tests.conformance import DrafterConformance
-from tests.fakes import FakeClock, fake_pin
 from tests.fakes.far import json_server, local_host
 
 OPTIONS = EngineOptions(n_ctx=512)

@@ -15,9 +15,9 @@ from pilotfish.daemon.drafthost.listening import Endpoint
 from pilotfish.hooks.errors import ProtocolViolation, WorldError
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, EngineOptions
+from pilotfish.lab.fakes import FakeClock, ScriptedDrafter, fake_pin
 from pilotfish.plugins.drafters._remote.breaker import Breaker
 from pilotfish.plugins.drafters.remote import RemoteDrafter
-from tests.fakes import FakeClock, ScriptedDrafter, fake_pin
 from tests.fakes.far import free_port, json_server, local_host, raw_server, serving
 
 PROMPT = [5, 6, 7, 8]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters._suffix.calibration import (
     AGREED,
     LOCAL,
@@ -14,13 +15,12 @@ from pilotfish.plugins.drafters._suffix.calibration import (
     MEMORY,
     N_CELLS,
     SPLIT,
-    Acceptance,
+    RequestCalibration,
     Taught,
     cell,
 )
 from pilotfish.plugins.drafters._suffix.index import MAX_MATCH
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
-from tests.fakes import fake_pin
 
 PIN = fake_pin(10_000)
 
@@ -63,7 +63,7 @@ class TestCells:
 
 class TestEstimates:
     def test_begin_with_the_formula_and_end_with_what_was_seen(self) -> None:
-        acceptance = Acceptance(Taught())
+        acceptance = RequestCalibration(Taught())
         assert acceptance.estimate(3, 0.7) == 0.7
         for _ in range(200):
             acceptance.observe(3, True)
@@ -71,7 +71,7 @@ class TestEstimates:
         assert acceptance.estimate(4, 0.7) == 0.7
 
     def test_forget(self) -> None:
-        acceptance = Acceptance(Taught())
+        acceptance = RequestCalibration(Taught())
         for _ in range(1000):
             acceptance.observe(3, True)
         for _ in range(150):
@@ -82,7 +82,7 @@ class TestEstimates:
         rng = random.Random(1)
         taught = Taught()
         for _ in range(50):
-            acceptance = Acceptance(taught)
+            acceptance = RequestCalibration(taught)
             for _ in range(rng.randrange(200)):
                 acceptance.observe(rng.randrange(4), rng.random() < 0.3)
                 assert all(0 <= acceptance.estimate(at, p) <= 1 for at in range(5) for p in (0.0, 0.5, 1.0))
@@ -91,12 +91,12 @@ class TestEstimates:
     def test_one_request_moves_the_models_table_by_a_bounded_share(self) -> None:
         taught = Taught()
         for _ in range(20):
-            good = Acceptance(taught)
+            good = RequestCalibration(taught)
             for _ in range(40):
                 good.observe(3, True)
             good.teach()
         before = taught.estimate(3, 0.5)
-        bad = Acceptance(taught)
+        bad = RequestCalibration(taught)
         for _ in range(10_000):
             bad.observe(3, False)
         bad.teach()

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED
+from pilotfish.daemon.lab.fakes.fake_engine import FakeSession
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import Ack, SamplingParams
-from tests.conformance import VerifierConformance
-from tests.conformance.verifier import GREEDY, SEEDED
-from tests.fakes import FakeEngine
-from tests.fakes.engine import FakeSession
+from pilotfish.lab.conformance import VerifierConformance
+from pilotfish.lab.fakes import FakeEngine
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6, 7, 8, 10, 11]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pilotfish.daemon.lab.conformance import Bench, Nonconformance
 from pilotfish.daemon.lab.conformance import drafter_checks as checks
+from pilotfish.daemon.lab.conformance.harness import Harness, Nonconformance
+from pilotfish.daemon.lab.fakes import fake_pin
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import TargetPin
-from tests.fakes import fake_pin
 
 
 class DrafterConformance:
@@ -85,8 +85,8 @@ class DrafterConformance:
         self, check: Callable[..., None], drafter: Drafter, target: TargetPin, prompt: Sequence[int], **extra: Any
     ) -> None:
         __tracebackhide__ = True
-        bench = Bench(drafter, target, prompt, deterministic=self.deterministic, rounds=self.rounds)
+        harness = Harness(drafter, target, prompt, deterministic=self.deterministic, rounds=self.rounds)
         try:
-            check(bench, **extra)
+            check(harness, **extra)
         except Nonconformance as error:
             raise AssertionError(str(error)) from error

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pilotfish.hooks.errors import DeviceBusy, EngineError
-from pilotfish.plugins.drafters._engine_thread import EngineThread
+from pilotfish.plugins.drafters._drafter_thread import DrafterThread
 
 
 def fail(error: Exception) -> None:
@@ -18,7 +18,7 @@ def fail(error: Exception) -> None:
 
 
 def test_every_call_runs_on_the_same_thread_whoever_calls() -> None:
-    thread = EngineThread("engine")
+    thread = DrafterThread("engine")
     with ThreadPoolExecutor(4) as callers:
         found = set(callers.map(lambda _: thread.run(threading.get_ident), range(40)))
     assert len(found) == 1
@@ -26,11 +26,11 @@ def test_every_call_runs_on_the_same_thread_whoever_calls() -> None:
 
 
 def test_it_does_not_keep_the_process_from_ending() -> None:
-    assert EngineThread("engine").run(threading.current_thread).daemon
+    assert DrafterThread("engine").run(threading.current_thread).daemon
 
 
 def test_errors_reach_the_caller_and_the_next_call_works() -> None:
-    thread = EngineThread("engine")
+    thread = DrafterThread("engine")
     with pytest.raises(DeviceBusy, match="held"):
         thread.run(fail, DeviceBusy("held"))
     with pytest.raises(EngineError, match=r"engine failed: AssertionError$"):
@@ -44,7 +44,7 @@ def test_what_a_call_was_given_is_not_kept() -> None:
     class Weights:
         pass
 
-    thread, weights = EngineThread("engine"), Weights()
+    thread, weights = DrafterThread("engine"), Weights()
     gone = weakref.ref(weights)
     thread.run(id, weights)
     del weights

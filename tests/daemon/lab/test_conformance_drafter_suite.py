@@ -12,8 +12,8 @@ from pilotfish.hooks.drafting import HistorySession
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import Ack, Proposal, TargetPin
-from tests.conformance import DrafterConformance
-from tests.fakes import ScriptedDrafter, fake_pin
+from pilotfish.lab.conformance import DrafterConformance
+from pilotfish.lab.fakes import ScriptedDrafter, fake_pin
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6, 7]
 

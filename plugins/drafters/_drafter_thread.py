@@ -23,7 +23,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class EngineThread:
+class DrafterThread:
     """Runs an engine's calls one after another, always on the same thread. Starts it at the first call."""
 
     def __init__(self, engine: str) -> None:

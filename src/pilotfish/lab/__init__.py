@@ -1,0 +1,1 @@
+"""What plugin authors test their plugins with: `conformance`, suites for pytest, and `fakes`, test doubles."""

@@ -1,0 +1,5 @@
+"""Suites that every plugin of a kind must pass, as classes for pytest. See docs/drafters.md, the conformance suite."""
+
+from pilotfish.daemon.lab.conformance.suites import BridgeConformance, DrafterConformance, VerifierConformance
+
+__all__ = ["BridgeConformance", "DrafterConformance", "VerifierConformance"]
