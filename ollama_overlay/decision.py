@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.daemon.config import files as configuration
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.runner.launch_arguments import model_path, parse
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import PilotfishError

@@ -141,7 +141,8 @@ def wish_of(
 
 async def measured(wish: Wish) -> BenchResult:
     """Prepare, measure, and show how far it is on stderr."""
-    from pilotfish.daemon.config.files import Config, load
+    from pilotfish.daemon.config.files import load
+    from pilotfish.daemon.config.types import Config
     from pilotfish.daemon.lab.bench_bed import bring_certificate, render, run_state
     from pilotfish.daemon.lab.bench_document import BenchResult
     from pilotfish.daemon.lab.bench_quiet import QuietWatch

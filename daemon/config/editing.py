@@ -13,9 +13,10 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from pilotfish.daemon.config import files as config_file
-from pilotfish.daemon.config.files import Config, model_key
 from pilotfish.daemon.config.paths import config_dir
+from pilotfish.daemon.config.reader import parse
 from pilotfish.daemon.config.section import read_text
+from pilotfish.daemon.config.types import Config, model_key
 from pilotfish.daemon.processes.folder_lock import alone_in
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.names import ModelName
@@ -46,12 +47,12 @@ def set_enabled(enabled: bool, model: str | None = None) -> Edit:
 def _set_enabled(path: Path, target: Path, enabled: bool, model: str | None) -> Edit:
     created = not target.exists()
     document = tomlkit.document() if created else _read(path)
-    before = config_file.parse(document.unwrap(), path)
+    before = parse(document.unwrap(), path)
     table, key = _switch(document, before, model)
     changed = table.get("enabled") is not enabled
     if changed:
         table["enabled"] = enabled
-        after = config_file.parse(document.unwrap(), path)
+        after = parse(document.unwrap(), path)
         _write(target, tomlkit.dumps(document))
     else:
         after = before

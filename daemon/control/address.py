@@ -18,7 +18,7 @@ from pathlib import Path
 
 import platformdirs
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.daemon.config import files as config_file
-from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control.address import claimed, socket_path
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.pinning import Manifests, pin_again

@@ -14,7 +14,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from pilotfish.daemon.config.files import Config, to_table
+from pilotfish.daemon.config.reader import to_table
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control.plans import Plan, Registration, Report
 from pilotfish.daemon.core.totals import Totals
 from pilotfish.hooks.errors import RequestError

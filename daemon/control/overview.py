@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.daemon.config import files as config_file
-from pilotfish.daemon.config.files import Config, to_table
 from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.config.reader import parse, to_table
+from pilotfish.daemon.config.types import Config, model_key
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.plans import plugin_problems
@@ -27,7 +28,7 @@ async def overview(store: Store) -> dict[str, Any]:
     told = await ask_status(Path(socket)) if socket else None
     if told is not None:
         config, error = (
-            config_file.parse(told["config"]["in_force"], _path(told["config"]["path"])),
+            parse(told["config"]["in_force"], _path(told["config"]["path"])),
             told["config"]["error"],
         )
     decisions = recent_decisions(state_dir() / DECISIONS)
@@ -95,7 +96,7 @@ def _models(
 ) -> list[dict[str, Any]]:
     """Every model of the store, of the config and of the daemon's totals, with what is in force for it."""
     names = {manifest.name.short for manifest in store.models().models}
-    names |= {name for name in config.models if not config_file.model_key(dict.fromkeys(names), name)} | totals.keys()
+    names |= {name for name in config.models if not model_key(dict.fromkeys(names), name)} | totals.keys()
     # Models that share their weights are launched as one.
     last = {name: decision for decision in decisions for name in decision["model"].split(", ")}
     return [

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.config.files import Config, parse, to_table
+from pilotfish.daemon.config.reader import parse, to_table
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control.stamps import stamp_from
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.registry.plugin_sources import examine

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pilotfish.daemon.config.files import PARITY, Config
+from pilotfish.daemon.config.types import PARITY, Config
 from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.coordinator import Emit, run_session
 from pilotfish.daemon.core.costs import CostModel

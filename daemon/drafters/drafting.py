@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.drafters.hosted_drafter import HostedDrafter
 from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.daemon.drafters.memory_budget import room_for

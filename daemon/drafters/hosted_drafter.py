@@ -20,7 +20,8 @@ from typing import Any
 
 import tomlkit
 
-from pilotfish.daemon.config.files import Config, Drafters, to_table
+from pilotfish.daemon.config.reader import to_table
+from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.processes.own_folder import OwnFolder
 from pilotfish.daemon.processes.parent_death import tethered_environment
 from pilotfish.daemon.registry import plugin_sources

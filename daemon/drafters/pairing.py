@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pilotfish.daemon.config import files
+from pilotfish.daemon.config.reader import parse
 from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.drafters.memory_budget import room_for
@@ -196,5 +197,5 @@ def _table(name: str, model: str) -> dict[str, Any]:
 def _footprint(
     name: str, table: dict[str, Any], target: TargetPin, host: LocalHost, options: EngineOptions
 ) -> Footprint | None:
-    built = Registry.load(files.parse({"drafters": {name: table}})).drafter(name)
+    built = Registry.load(parse({"drafters": {name: table}})).drafter(name)
     return built.footprint(host, target, options) if isinstance(built, LoadableDrafter) else None

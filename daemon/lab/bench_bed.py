@@ -9,8 +9,8 @@ from pathlib import Path
 from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.certification import certify
 from pilotfish.daemon.certify.lookup import find_lane
-from pilotfish.daemon.config.files import Config
 from pilotfish.daemon.config.paths import cache_dir, state_dir
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.front.runner_client import RunnerClient, new_session
 from pilotfish.daemon.front.runner_process import RunnerProcess, free_port
 from pilotfish.daemon.lab.bench_starting import until_healthy

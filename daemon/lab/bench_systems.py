@@ -21,7 +21,8 @@ from typing import Any
 import aiohttp
 import tomlkit
 
-from pilotfish.daemon.config.files import Config, Daemon, Drafters, Plugins, to_table
+from pilotfish.daemon.config.reader import to_table
+from pilotfish.daemon.config.types import Config, Daemon, Drafters, Plugins
 from pilotfish.daemon.front.runner_client import RunnerClient
 from pilotfish.daemon.front.runner_process import RunnerProcess, free_port
 from pilotfish.daemon.lab import bench_replay

@@ -14,7 +14,7 @@ from typing import Any
 
 from pilotfish.daemon.certify.lookup import engine_environment, find_lane
 from pilotfish.daemon.chat.chat_template import ChatTemplate, Conversation
-from pilotfish.daemon.config.files import Config, Drafters, Plugins, Speculation
+from pilotfish.daemon.config.types import Config, Drafters, Plugins, Speculation
 from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome
 from pilotfish.daemon.core.generator import Generator

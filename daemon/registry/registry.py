@@ -19,7 +19,7 @@ from typing import Any
 
 import pluggy
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.registry import plugin_sources
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.plugin_trouble import LEFT_OUT, Problem, problem_of, reraise_interrupt

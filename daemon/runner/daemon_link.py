@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.control_client import Governed
 from pilotfish.daemon.control.plans import Plan, Registration, Report, needs_new_registry

@@ -9,7 +9,7 @@ from pathlib import Path
 from pilotfish.daemon.certify.background import job_line
 from pilotfish.daemon.certify.lookup import engine_environment, find_lane
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import lineup_for

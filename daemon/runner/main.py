@@ -23,6 +23,7 @@ import uvloop
 
 from pilotfish.daemon.certify.idle_certifier import certifying, idle_certifier
 from pilotfish.daemon.config import files, paths
+from pilotfish.daemon.config.types import Config, Verifiers
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.daemon.http.serving import listeners, serving
@@ -142,7 +143,7 @@ async def _until_stopped(
     return Ending()
 
 
-def _load(launch: Launch, settings: files.Config, ready: threading.Event) -> tuple[Generates, ModelCard]:
+def _load(launch: Launch, settings: Config, ready: threading.Event) -> tuple[Generates, ModelCard]:
     # Imported here, on the engine's thread: the engine's libraries take a while, and /health should answer meanwhile.
     from pilotfish.daemon.runner.loading import load
 
@@ -158,13 +159,13 @@ def _load(launch: Launch, settings: files.Config, ready: threading.Event) -> tup
     return loaded
 
 
-def _with_engine_log(settings: files.Config) -> files.Config:
+def _with_engine_log(settings: Config) -> Config:
     """The config, with libllama's log sent to stderr under Ollama, which reads sizes and devices from it."""
     if stock_server() is None:
         return settings
     tables = settings.verifiers.tables
     llama = {"log": "stderr", **tables.get("llama", {})}
-    return replace(settings, verifiers=files.Verifiers({**tables, "llama": llama}))
+    return replace(settings, verifiers=Verifiers({**tables, "llama": llama}))
 
 
 def _stop_on_signals() -> asyncio.Event:

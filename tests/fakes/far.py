@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.daemon.drafthost.draft_server import DraftServer
 from pilotfish.daemon.drafthost.listening import LIMITS as DRAFT_LIMITS

@@ -20,6 +20,7 @@ from gguf import GGUFValueType
 
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, _checksum
 from pilotfish.daemon.config import files
+from pilotfish.daemon.config.reader import parse, to_table
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.types import Lane
 from pilotfish.manifests import manifest as media
@@ -270,7 +271,7 @@ class Configs(Files):
         path.write_bytes(data)
         with contextlib.suppress(PilotfishError):
             read = files.load_written(path)
-            files.parse(json.loads(json.dumps(files.to_table(read), default=str)), path)
+            parse(json.loads(json.dumps(to_table(read), default=str)), path)
 
 
 _TOML = b"""

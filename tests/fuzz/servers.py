@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control.address import claimed
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.socket_server import create_app

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.config import files as configuration
+from pilotfish.daemon.config.reader import parse
+from pilotfish.daemon.config.types import Config
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.fingerprints import file_digest
 from pilotfish.manifests.store import Store
@@ -50,7 +52,7 @@ def launch(blob, *more):
 @pytest.fixture
 def deciding(blob, state):
     def decided(*more, config="", has_engine=True, argv=None):
-        parsed = configuration.parse(configuration.tomli.loads(config))
+        parsed = parse(configuration.tomli.loads(config))
         return decide(argv or launch(blob, *more), state, lambda: parsed, lambda: has_engine)
 
     return decided
@@ -203,7 +205,7 @@ def full(*arguments):
 @pytest.mark.parametrize("state_of", [lambda file: file, lambda file: file / "state"], ids=["a file", "below a file"])
 def test_a_state_folder_that_cannot_be_made_does_not_stop_speculation(blob, tmp_path, state_of):
     (tmp_path / "file").touch()
-    assert decide(launch(blob), state_of(tmp_path / "file"), configuration.Config, lambda: True).runner
+    assert decide(launch(blob), state_of(tmp_path / "file"), Config, lambda: True).runner
 
 
 def test_a_pin_that_cannot_be_taken_anew_is_no_reason_for_ever(deciding, store, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.daemon.lab.conformance.bridges import examine_bridges
 from pilotfish.daemon.lab.conformance.drafter_checks import CHECKS, Check

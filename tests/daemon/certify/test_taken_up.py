@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, identity_of
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.loading import load
 from pilotfish.hooks.errors import EngineError

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
-from pilotfish.daemon.config.files import Config, Drafters
+from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.core.controller import Controller, Eager
 from pilotfish.daemon.core.costs import RECENT, CostModel, Round

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.config import files as config_file
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.reader import parse
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import ConfigError, UsageError, WorldError
 from pilotfish.hooks.protocols import Drafter
@@ -45,7 +46,7 @@ def pin_of(name: str, digest: str) -> TargetPin:
 
 
 def runner(mode: str = "disk", **table: object) -> Drafter:
-    config = config_file.parse({"drafters": {"suffix": {"memory": mode, "min_probability": 0.0, **table}}})
+    config = parse({"drafters": {"suffix": {"memory": mode, "min_probability": 0.0, **table}}})
     drafter = Registry.load(config).drafter("suffix")
     assert drafter is not None
     return drafter

@@ -11,18 +11,9 @@ import pytest
 import tomli
 
 from pilotfish.daemon.config import files as config_file
-from pilotfish.daemon.config.files import (
-    Config,
-    Daemon,
-    Drafters,
-    Engine,
-    ModelSettings,
-    find,
-    load,
-    load_or_last_good,
-    parse,
-    to_table,
-)
+from pilotfish.daemon.config.files import find, load, load_or_last_good
+from pilotfish.daemon.config.reader import parse, to_table
+from pilotfish.daemon.config.types import Config, Daemon, Drafters, Engine, ModelSettings, Speculation
 from pilotfish.hooks.errors import ConfigError
 
 ANNOTATED = Path(__file__).parents[3] / "etc" / "pilotfish.toml"
@@ -105,7 +96,7 @@ class TestWhatItSays:
 
     def test_everything_it_can_say_arrives(self, write, tmp_path):
         config = load(write(EVERYTHING))
-        assert config.speculation == config_file.Speculation(False, "stock", 0.0, 8, 100)
+        assert config.speculation == Speculation(False, "stock", 0.0, 8, 100)
         assert config.drafters == Drafters(("mine", "suffix"), {"mine": {"depth": 3}})
         assert config.verifiers.tables == {"llama": {"log": "stderr"}}
         assert config.models == {

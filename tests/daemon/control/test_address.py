@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.config.files import Config, Daemon
+from pilotfish.daemon.config.types import Config, Daemon
 from pilotfish.daemon.control.address import MAX_PATH, claimed, is_ours, socket_path
 from pilotfish.hooks.errors import ConfigError
 

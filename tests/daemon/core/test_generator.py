@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pilotfish.daemon.config.files import Config, Drafters, Speculation
+from pilotfish.daemon.config.types import Config, Drafters, Speculation
 from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pilotfish.daemon.config.files import Config, Drafters, Plugins
+from pilotfish.daemon.config.types import Config, Drafters, Plugins
 from pilotfish.daemon.drafters.hosted_drafter import Child, HostedDrafter
 from pilotfish.daemon.processes.own_folder import OwnFolder
 from pilotfish.daemon.registry.registry import Registry
@@ -151,7 +151,7 @@ def test_a_program_that_does_not_start_is_told_of(config, tmp_path):
 PARENT = """
 import sys, threading, time
 from pathlib import Path
-from pilotfish.daemon.config.files import Config, Drafters, Plugins
+from pilotfish.daemon.config.types import Config, Drafters, Plugins
 from pilotfish.daemon.drafters.hosted_drafter import Child, HostedDrafter
 from pilotfish.daemon.processes.own_folder import OwnFolder
 from pilotfish.daemon.registry.registry import Registry

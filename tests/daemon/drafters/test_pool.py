@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.drafters.pool import FIRST_RETRY, Lineup
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin

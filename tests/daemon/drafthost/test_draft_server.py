@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.drafters.local_host import admit_alone
 from pilotfish.daemon.drafthost.draft_protocol import parse_wanted
 from pilotfish.daemon.drafthost.listening import Endpoint

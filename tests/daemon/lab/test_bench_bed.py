@@ -8,7 +8,7 @@ import pytest
 
 from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.lookup import Found
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab import bench_bed
 from pilotfish.hooks.errors import EngineError
 

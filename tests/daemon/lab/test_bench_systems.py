@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.config import files as config_file
-from pilotfish.daemon.config.files import Config, Drafters, ModelSettings, Speculation
+from pilotfish.daemon.config.types import Config, Drafters, ModelSettings, Speculation
 from pilotfish.daemon.lab import bench_systems, llama_server
 from pilotfish.daemon.lab.bench_systems import Bed, command, endpoint, pilotfish_systems, record, stock_systems
 from pilotfish.daemon.registry.registry import Registry

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab import benchmark
 from pilotfish.daemon.lab.bench_measuring import Chunk
 from pilotfish.daemon.lab.bench_quiet import QuietWatch, Snapshot

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.config import files as config_file
-from pilotfish.daemon.config.files import Config, Speculation
+from pilotfish.daemon.config.reader import parse
+from pilotfish.daemon.config.types import Config, Speculation
 from pilotfish.daemon.lab.conformance import CHECKS, CheckResult, Harness, Nonconformance, PluginReport, drafter_checks
 from pilotfish.daemon.lab.conformance.plugin import Setup, examine_drafter, examine_file
 from pilotfish.hooks.errors import UsageError
@@ -288,12 +289,12 @@ class TestSound:
         assert (failed(report), report.passed) == ([], True)
 
     def test_a_drafter_gets_its_table(self, folder: Path) -> None:
-        config = config_file.parse({"drafters": {"oracle": {"tokens": [40_000]}}})
+        config = parse({"drafters": {"oracle": {"tokens": [40_000]}}})
         first = failed(examine_drafter("oracle", Setup(config)))[0]
         assert "40000" in first.seen
 
     def test_a_table_that_the_factory_refuses_is_a_failure(self) -> None:
-        config = config_file.parse({"drafters": {"suffix": {"min_match": "three"}}})
+        config = parse({"drafters": {"suffix": {"min_match": "three"}}})
         [result] = failed(examine_drafter("suffix", Setup(config)))
         assert result.check == "is built"
         assert "drafters.suffix.min_match: expected" in result.seen

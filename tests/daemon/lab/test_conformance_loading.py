@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab.conformance import Verdict
 from pilotfish.daemon.lab.conformance.plugin import Setup, examine_file
 from tests.fakes.plugin_files import write

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from pilotfish.daemon.cli import COMMANDS, cli
-from pilotfish.daemon.config.files import load, parse
+from pilotfish.daemon.config.files import load
+from pilotfish.daemon.config.reader import parse
 from pilotfish.daemon.lab.conformance import CHECKS
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.lab.fakes import fake_pin

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab.conformance.plugin import Setup, examine_file
 from pilotfish.daemon.lab.conformance.report import FAILED, NOT_RUN, PASSED, Verdict
 from pilotfish.daemon.lab.conformance.verifier_checks import VERIFIER_CHECKS

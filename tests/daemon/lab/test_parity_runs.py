@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pilotfish.daemon.config.files import Config, Drafters
+from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.lab.parity_runs import Subject, contenders_for, contenders_of, first_difference, run_parity
 from pilotfish.daemon.lab.subjects import STOCK_LANE
 from pilotfish.daemon.lab.workloads import MODES, load_workloads

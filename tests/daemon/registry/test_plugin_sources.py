@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from pilotfish.daemon.config.files import Config, Plugins
+from pilotfish.daemon.config.types import Config, Plugins
 from pilotfish.daemon.control.plans import plugin_fingerprint, plugin_problems
 from pilotfish.daemon.registry import plugin_sources
 from pilotfish.daemon.registry.registry import Registry

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pilotfish.daemon.config.files import Config, Drafters, Plugins
+from pilotfish.daemon.config.types import Config, Drafters, Plugins
 from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import Bridge, Verifier

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.config.files import Config, Drafters, Plugins, Speculation, parse
+from pilotfish.daemon.config.reader import parse
+from pilotfish.daemon.config.types import Config, Drafters, Plugins, Speculation
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator

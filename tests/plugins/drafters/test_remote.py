@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.config.files import Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.drafthost.listening import Endpoint
 from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary

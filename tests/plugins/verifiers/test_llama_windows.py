@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pilotfish.daemon.config.files import Config, Drafters
+from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import Emission, GenerationRequest
 from pilotfish.daemon.core.generator import Generator

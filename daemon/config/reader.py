@@ -1,0 +1,136 @@
+"""From a parsed TOML table to a config and back: every value checked once, every complaint with its key's path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pilotfish.daemon.config.section import Section
+from pilotfish.daemon.config.types import (
+    LIBLLAMA,
+    MAX_WIDTH,
+    PARITY,
+    Config,
+    Daemon,
+    Drafters,
+    Engine,
+    Front,
+    ModelSettings,
+    Plugins,
+    Speculation,
+    Verifiers,
+    model_key,
+)
+from pilotfish.hooks.errors import ConfigError, InvalidModelName
+from pilotfish.manifests.names import ModelName
+
+
+def parse(table: Mapping[str, Any], path: Path | None = None) -> Config:
+    """A config from a parsed TOML table. Unknown keys warn with the nearest known one. Raises ConfigError."""
+    top = Section(table, str(path or "config"))
+    base = path.absolute().parent if path else Path.cwd()
+    config = Config(
+        speculation=_speculation(top.section("speculation")),
+        drafters=_drafters(top.section("drafters")),
+        verifiers=Verifiers(top.section("verifiers").tables()),
+        models=_models(top.section("models")),
+        plugins=_plugins(top.section("plugins"), base),
+        engine=_engine(top.section("engine")),
+        daemon=_daemon(top.section("daemon"), base),
+        front=_front(top.section("front")),
+        path=path,
+    )
+    top.warn_unknown()
+    return config
+
+
+def to_table(config: Config) -> dict[str, Any]:
+    """The config in the shape of its file, JSON-ready; `parse(to_table(config), config.path)` is `config`."""
+    return {
+        "speculation": asdict(config.speculation),
+        "drafters": {"order": list(config.drafters.order), **config.drafters.tables},
+        "verifiers": dict(config.verifiers.tables),
+        "models": {name: _said(settings) for name, settings in config.models.items()},
+        "plugins": {"folders": [str(folder) for folder in config.plugins.folders]},
+        "engine": asdict(config.engine),
+        "daemon": {"socket": str(config.daemon.socket or "")},
+        "front": asdict(config.front),
+    }
+
+
+def _said(settings: ModelSettings) -> dict[str, Any]:
+    said = {key: value for key, value in asdict(settings).items() if value is not None}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in said.items()}
+
+
+def _speculation(section: Section) -> Speculation:
+    default = Speculation()
+    read = Speculation(
+        enabled=section.flag("enabled", default.enabled),
+        parity=section.choice("parity", default.parity, PARITY),
+        max_loss=section.real("max_loss", default.max_loss, 0.0, 1.0),
+        max_width=section.whole("max_width", default.max_width, 1, MAX_WIDTH),
+        deadline_ms=section.whole("deadline_ms", default.deadline_ms, 1, 60_000),
+    )
+    section.warn_unknown()
+    return read
+
+
+def _drafters(section: Section) -> Drafters:
+    return Drafters(section.strings("order", Drafters().order), section.tables())
+
+
+def _models(section: Section) -> dict[str, ModelSettings]:
+    models: dict[str, ModelSettings] = {}
+    for name, own in section.sections():
+        try:
+            ModelName.parse(name)
+        except InvalidModelName as error:
+            raise ConfigError(f"{section.where(name)}: {error}") from error
+        if twin := model_key(models, name):
+            raise ConfigError(f"{section.where(name)}: the same model as {section.where(twin)}; keep one of the two")
+        models[name] = _model(own)
+    return models
+
+
+def _model(section: Section) -> ModelSettings:
+    read = ModelSettings(
+        enabled=section.flag("enabled", True) if "enabled" in section else None,
+        drafters=section.strings("drafters", ()) if "drafters" in section else None,
+        parity=section.choice("parity", "", PARITY) if "parity" in section else None,
+        max_width=section.whole("max_width", 1, 1, MAX_WIDTH) if "max_width" in section else None,
+    )
+    section.warn_unknown()
+    return read
+
+
+def _plugins(section: Section, base: Path) -> Plugins:
+    plugins = Plugins(section.paths("folders", base))
+    section.warn_unknown()
+    return plugins
+
+
+def _engine(section: Section) -> Engine:
+    default = Engine()
+    engine = Engine(
+        libllama=section.choice("libllama", default.libllama, LIBLLAMA),
+        sidecar_idle_s=section.whole("sidecar_idle_s", default.sidecar_idle_s, 0, 86_400),
+        certify_idle_s=section.whole("certify_idle_s", default.certify_idle_s, 0, 86_400),
+        certify_budget_s=section.whole("certify_budget_s", default.certify_budget_s, 0, 86_400),
+    )
+    section.warn_unknown()
+    return engine
+
+
+def _daemon(section: Section, base: Path) -> Daemon:
+    daemon = Daemon(section.path("socket", base))
+    section.warn_unknown()
+    return daemon
+
+
+def _front(section: Section) -> Front:
+    front = Front(section.text("host", Front().host))
+    section.warn_unknown()
+    return front

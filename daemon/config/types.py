@@ -1,0 +1,136 @@
+"""Everything the config file can say, as types that cannot be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pilotfish.hooks.errors import InvalidModelName
+from pilotfish.manifests.names import ModelName
+
+PARITY = ("stock", "lane", "none")  # from the strictest promise to none at all
+LIBLLAMA = ("bundled", "ollama")
+MAX_WIDTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """`[speculation]`"""
+
+    enabled: bool = True
+    parity: str = "lane"  # the least that must be promised about an answer's ids for drafts to be used
+    max_loss: float = 0.01  # share of the plain time that may be lost by trying
+    max_width: int = 16  # tokens in one forward: the pending one and the proposals
+    deadline_ms: int = 250  # how long a drafter that is not inline may take to propose
+
+
+@dataclass(frozen=True, slots=True)
+class Drafters:
+    """`[drafters]`: the order of preference; `[drafters.<name>]` tables are handed to the drafter as they are."""
+
+    order: tuple[str, ...] = ("suffix",)
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verifiers:
+    """`[verifiers.<name>]`: tables that are handed to the verifier as they are."""
+
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """`[models."name:tag"]`: what differs for one model; None leaves the general setting in force."""
+
+    enabled: bool | None = None
+    drafters: tuple[str, ...] | None = None
+    parity: str | None = None
+    max_width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plugins:
+    """`[plugins]`: folders whose `.py` files are loaded as plugins."""
+
+    folders: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """`[engine]`: whose libllama computes, the one pilotfish installs or the one of the user's Ollama."""
+
+    libllama: str = "bundled"
+    sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
+    certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
+    certify_budget_s: int = 240  # how long that may take; 0: only `pilotfish certify` certifies
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """`[daemon]`: the control socket; None means the platform's runtime folder."""
+
+    socket: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """`[front]`: where `pilotfish serve` listens, in any form that OLLAMA_HOST may have."""
+
+    host: str = "127.0.0.1:11435"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything the config file can say. `path` is where it came from, None for the defaults."""
+
+    speculation: Speculation = field(default_factory=Speculation)
+    drafters: Drafters = field(default_factory=Drafters)
+    verifiers: Verifiers = field(default_factory=Verifiers)
+    models: Mapping[str, ModelSettings] = field(default_factory=dict)
+    plugins: Plugins = field(default_factory=Plugins)
+    engine: Engine = field(default_factory=Engine)
+    daemon: Daemon = field(default_factory=Daemon)
+    front: Front = field(default_factory=Front)
+    path: Path | None = None
+
+    def for_model(self, name: str) -> Config:
+        """What is in force for one model: its own settings over the general ones, and no `models` any more.
+
+        Names count as equal where Ollama would take them for one model. A name that is none has no settings.
+        """
+        mine = self.models.get(model_key(self.models, name) or "", ModelSettings())
+        general = self.speculation
+        speculation = replace(
+            general,
+            enabled=general.enabled if mine.enabled is None else mine.enabled,
+            parity=mine.parity or general.parity,
+            max_width=mine.max_width or general.max_width,
+        )
+        order = self.drafters.order if mine.drafters is None else mine.drafters
+        return replace(self, speculation=speculation, drafters=replace(self.drafters, order=order), models={})
+
+    def for_models(self, names: Sequence[str]) -> Config:
+        """What is in force for models that share their weights, and so a runner: of each setting the strictest.
+
+        The drafters are those of the first; without names, the general settings.
+        """
+        each = [self.for_model(name) for name in names] or [replace(self, models={})]
+        speculation = replace(
+            each[0].speculation,
+            enabled=all(config.speculation.enabled for config in each),
+            parity=min((config.speculation.parity for config in each), key=PARITY.index),
+            max_width=min(config.speculation.max_width for config in each),
+        )
+        return replace(each[0], speculation=speculation)
+
+
+def model_key(models: Mapping[str, Any], name: str) -> str | None:
+    """The key of `models` that means the model `name`; None when there is none."""
+    try:
+        wanted = ModelName.parse(name).folded
+    except InvalidModelName:
+        return None
+    return next((key for key in models if ModelName.parse(key).folded == wanted), None)
