@@ -1,4 +1,4 @@
-"""The one check of what a drafter proposes, for everybody who takes a proposal: seats, draft hosts, remote drafters."""
+"""The one check of what a drafter proposes, for all who take a proposal: guards, draft hosts, remote drafters."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ class SessionReport:
     accepted: int = 0
     rounds: int = 0
     seconds: float = 0.0
-    drafters: tuple[str, ...] = ()  # those that had a seat, whether or not they were asked
+    drafters: tuple[str, ...] = ()  # those that had a guard, whether or not they were asked
     dropped: dict[str, str] = field(default_factory=dict)  # drafter name -> why it was dropped
 
 

@@ -94,7 +94,7 @@ def _show(one: Mapping[str, Any]) -> None:
     out.print(f"[bold]{escape(one['model'])}[/]: {one['state']} {escape(one['reason'])}".rstrip(), soft_wrap=True)
     _say(f"lane {lane['name']}, parity {lane['parity']}, widths up to {lane['widths'][-1]} {lane['reason']}".rstrip())
     _say(f"{totals['requests']} answers, {totals['committed']} tokens, {totals['saved_seconds']:.2f} s saved")
-    for line in drafter_lines(one["lineup"]):
+    for line in drafter_lines(one["pool"]):
         _say(line)
     _titled("a forward costs", _cost_table(costs["costs"]))
     _say(f"on top of that {_ms(costs['per_token'])} per token, whatever the width")

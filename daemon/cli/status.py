@@ -34,7 +34,7 @@ def command(as_json: bool, root: Path | None) -> None:
     if found["runners"]:
         out.print(_runners(found["runners"]))
     for runner in found["runners"]:
-        for line in drafter_lines(runner.get("lineup", {})):
+        for line in drafter_lines(runner.get("pool", {})):
             _say(f"         {line} ({runner['model']})")
     problems = [*found["plugins"].get("problems", ()), *(p for runner in found["runners"] for p in runner["problems"])]
     for problem in sorted(set(problems)):
@@ -77,11 +77,11 @@ def _runners(runners: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def drafter_lines(lineup: Mapping[str, Mapping[str, str]]) -> list[str]:
+def drafter_lines(pool: Mapping[str, Mapping[str, str]]) -> list[str]:
     """A line for every drafter of which there is something to say besides that it is ready."""
     return [
         f"drafter {name}: {found['state']}" + (f": {found['about']}" if found["about"] else "")
-        for name, found in lineup.items()
+        for name, found in pool.items()
         if found["state"] != "ready" or found["about"]
     ]
 

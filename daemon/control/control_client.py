@@ -47,7 +47,7 @@ async def ask_status(path: Path) -> dict[str, Any] | None:
         return None
 
 
-class Governed:
+class ControlClient:
     """A runner's link to the daemon, whether there is one or not, now or later.
 
     `on_plan` is awaited for every plan, one at a time; `report` is asked for news. Nothing that goes wrong here, in

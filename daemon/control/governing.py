@@ -52,20 +52,20 @@ async def governing(
     `config_path` None means the file that `config.find` finds, now and later. Raises ConfigError when the socket
     cannot be had; a config file that is no good is reported by the status and raises nothing.
     """
-    keeper = Keeper(config_path, store)
-    keeper.look_at_config()
-    path = socket_path(keeper.governor.config)
+    config_watcher = ConfigWatcher(config_path, store)
+    config_watcher.look_at_config()
+    path = socket_path(config_watcher.governor.config)
     with claimed(path) as listening:
         if listening is None:
             yield None
             return
-        answering = serving(create_app(keeper.governor), [listening], limits, shutdown_timeout=0.2)
-        async with answering, keeper.watching():
+        answering = serving(create_app(config_watcher.governor), [listening], limits, shutdown_timeout=0.2)
+        async with answering, config_watcher.watching():
             log.info("governing at %s", path)
-            yield Governing(keeper.governor, path)
+            yield Governing(config_watcher.governor, path)
 
 
-class Keeper:
+class ConfigWatcher:
     """Keeps a governor's knowledge of config, plugins and pins equal to what is on disk."""
 
     def __init__(self, config_path: Path | None, store: Store | None) -> None:

@@ -102,14 +102,14 @@ class Plan:
 class Report:
     """How a runner is doing: sums since its model was loaded, whether it drafts, and what is wrong with its plugins.
 
-    `lineup` is `Lineup.describe()`: by drafter its `state` and what is to be said `about` it.
+    `pool` is `DrafterPool.describe()`: by drafter its `state` and what is to be said `about` it.
     """
 
     totals: Totals = field(default_factory=Totals)
     standing: Standing = field(default_factory=Standing)
     drafters: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    lineup: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    pool: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -119,7 +119,7 @@ class Report:
             "reason": self.standing.reason,
             "drafters": list(self.drafters),
             "problems": list(self.problems),
-            "lineup": {name: dict(about) for name, about in self.lineup.items()},
+            "pool": {name: dict(about) for name, about in self.pool.items()},
         }
 
     @classmethod
@@ -128,11 +128,11 @@ class Report:
         try:
             standing = Standing(str(table["state"]), str(table["reason"]))
             drafters, problems = (tuple(str(item) for item in table[key]) for key in ("drafters", "problems"))
-            lineup = {
+            pool = {
                 str(name): {"state": str(about["state"]), "about": str(about["about"])}
-                for name, about in table.get("lineup", {}).items()
+                for name, about in table.get("pool", {}).items()
             }
-            return cls(Totals.from_json(table["totals"]), standing, drafters, problems, lineup)
+            return cls(Totals.from_json(table["totals"]), standing, drafters, problems, pool)
         except _MALFORMED as error:
             raise RequestError(f"not a report ({error!r}); is the runner of this version?") from error
 

@@ -41,7 +41,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WaitBudget:
     """Ask a drafter on its own thread for `k` tokens, and wait at most `patience` seconds.
 
     `from_the_start`: also while it is still reading the prompt.
@@ -85,7 +85,7 @@ class Controller:
         plain = self._costs.cost(self._plain_width, position)
         return Choice(0, MARGIN / (plain + self._costs.per_token) if plain else 0.0)
 
-    def weigh(self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0) -> Choice:
+    def best_length(self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0) -> Choice:
         """How many of the proposed tokens to verify: the number with the most expected tokens per second.
 
         `waited` are the seconds that were spent waiting for it, which the account still has to pay.
@@ -110,9 +110,9 @@ class Controller:
 
     def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
         """`weigh`, without the rate."""
-        return self.weigh(proposal, drafter, position).k
+        return self.best_length(proposal, drafter, position).k
 
-    def terms(self, drafter: str, position: int, k: int, best: Choice, waited: float = 0.0) -> Terms | None:
+    def wait_budget(self, drafter: str, position: int, k: int, best: Choice, waited: float = 0.0) -> WaitBudget | None:
         """Whether to wait for a drafter on its own thread: it must promise more than `best`, and be affordable.
 
         Of a drafter that was never asked the price is unknown: it is waited for as long as the account can pay.
@@ -121,7 +121,7 @@ class Controller:
         plain = self._costs.cost(self._plain_width, position)
         if plain is None:
             return None
-        found: Terms | None = None
+        found: WaitBudget | None = None
         reach, expected, rate = 1.0, 1.0, best.rate
         for ask in range(1, k + 1):
             reach *= self._costs.acceptance.expected(drafter, ask - 1)
@@ -134,16 +134,16 @@ class Controller:
             promise = expected / ((draft or 0.0) + cost + expected * self._costs.per_token)
             if promise > rate and slack > (plain if draft is None else draft):
                 patience = slack if draft is None else min(slack, PATIENCE * draft)
-                rate, found = promise, Terms(ask, patience)
+                rate, found = promise, WaitBudget(ask, patience)
         return found
 
     def may_open(self, drafter: str, prompt_tokens: int) -> bool:
         """Whether a drafter that computes on this machine may start on a prompt; see `DraftCosts.worth_opening`."""
         return self._costs.drafts.worth_opening(drafter, prompt_tokens, self._max_loss * self._costs.plain_total)
 
-    def observe(self, round: Round) -> None:
+    def observe_round(self, round: Round) -> None:
         """Learn from a round and settle the account."""
-        self._costs.observe(round)
+        self._costs.observe_round(round)
         if self._asked:
             self._costs.observe_drafting(round.draft_seconds - round.waited)
         self._plain_step = (self._costs.cost(self._plain_width, round.position) or 0.0) + self._costs.per_token
@@ -159,17 +159,17 @@ class Controller:
             self._since_plain = 0
             self._settle(plain - round.seconds if round.contended else -round.draft_seconds)
 
-    def overheard(self, drafter: str, proposal: Proposal, accepted: int, checked: int) -> None:
+    def observe_proposal(self, drafter: str, proposal: Proposal, accepted: int, checked: int) -> None:
         """Learn from a proposal that was not verified: `checked` of its tokens can be compared with what was committed
-        at their places, and the first `accepted` were right.
+        at their draft positions, and the first `accepted` were right.
         """
         self._costs.acceptance.observe(drafter, proposal, accepted, checked)
 
-    def drafted(self, drafter: str, k: int, seconds: float) -> None:
+    def observe_drafting(self, drafter: str, k: int, seconds: float) -> None:
         """A drafter's thread took so long for a proposal of up to `k` tokens."""
         self._costs.drafts.observe(drafter, k, seconds)
 
-    def opened(self, drafter: str, prompt_tokens: int, seconds: float) -> None:
+    def observe_opening(self, drafter: str, prompt_tokens: int, seconds: float) -> None:
         """A drafter's thread took so long to start on the prompt, on this machine."""
         self._costs.drafts.opened(drafter, prompt_tokens, seconds)
 
@@ -238,8 +238,8 @@ class Controller:
     def _expected(self, proposal: Proposal, drafter: str) -> list[float]:
         """Expected committed tokens when the first k proposed ones are verified, for k = 0, 1, ..."""
         expected, path = [1.0], 1.0
-        for place, confidence in enumerate(confidences(proposal)):
-            path *= self._costs.acceptance.estimate(drafter, confidence, place)
+        for draft_position, confidence in enumerate(confidences(proposal)):
+            path *= self._costs.acceptance.estimate(drafter, confidence, draft_position)
             expected.append(expected[-1] + path)
         return expected
 
@@ -255,11 +255,11 @@ class Eager(Controller):
     def plain(self, position: int) -> Choice:
         return Choice(0, 0.0)
 
-    def weigh(self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0) -> Choice:
+    def best_length(self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0) -> Choice:
         return Choice(len(proposal), float(len(proposal)))
 
-    def terms(self, drafter: str, position: int, k: int, best: Choice, waited: float = 0.0) -> Terms | None:
-        return Terms(k, self.patience, from_the_start=True) if best.k == 0 else None
+    def wait_budget(self, drafter: str, position: int, k: int, best: Choice, waited: float = 0.0) -> WaitBudget | None:
+        return WaitBudget(k, self.patience, from_the_start=True) if best.k == 0 else None
 
     def may_open(self, drafter: str, prompt_tokens: int) -> bool:
         return True

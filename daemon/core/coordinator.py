@@ -22,7 +22,7 @@ A session moves through these states, and only forwards::
 
 Before a token of a round is delivered, the target has acknowledged the history that contains it, and so has the
 inline drafter whose proposal was verified; one on a thread of its own before its next proposal is used. A drafter
-that does not is dropped (see `seats`); a target that does not ends the session.
+that does not is dropped (see `guards`); a target that does not ends the session.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from dataclasses import dataclass, field
 
 from pilotfish.daemon.core.controller import Choice, Controller
 from pilotfish.daemon.core.costs import Round
-from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome, Timings
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, Timings
 from pilotfish.daemon.core.output_text import OutputText
-from pilotfish.daemon.drafters.inline_guard import Seat
-from pilotfish.daemon.drafters.threaded_guard import ThreadedSeat
+from pilotfish.daemon.drafters.inline_guard import InlineGuard
+from pilotfish.daemon.drafters.threaded_guard import ThreadedGuard
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.protocols import Rows, TargetEngine, TargetSession
@@ -46,8 +46,8 @@ from pilotfish.hooks.types import EMPTY, Proposal, SessionReport, shared_prefix
 
 log = logging.getLogger("pilotfish.coordinator")
 
-Emit = Callable[[Sequence[Emission]], None]
-AnySeat = Seat | ThreadedSeat
+Emit = Callable[[Sequence[OutputToken]], None]
+AnyGuard = InlineGuard | ThreadedGuard
 
 
 class State(enum.Enum):
@@ -72,15 +72,15 @@ class _Counts:
 class _Draft:
     """What the drafters had to say in one round, and what is verified of it."""
 
-    seat: AnySeat | None = None
+    guard: AnyGuard | None = None
     proposal: Proposal = EMPTY
-    heard: list[tuple[AnySeat, Proposal]] = field(default_factory=list)  # every proposal, verified or not
+    heard: list[tuple[AnyGuard, Proposal]] = field(default_factory=list)  # every proposal, verified or not
     waited: float = 0.0  # seconds, for drafters on threads of their own
     contended: bool = False  # one of them computed on this machine besides
 
 
 class Coordinator:
-    """Drives one target session and its drafters' seats. Everything is called from one thread."""
+    """Drives one target session and its drafters' guards. Everything is called from one thread."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Coordinator:
         target: TargetSession,
         request: GenerationRequest,
         *,
-        seats: Sequence[AnySeat] = (),
+        guards: Sequence[AnyGuard] = (),
         controller: Controller,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -96,7 +96,7 @@ class Coordinator:
         self._engine = engine
         self._target = target
         self._request = request
-        self._seats = list(seats)
+        self._guards = list(guards)
         self._controller = controller
         self._clock = clock
         self._expected = RunningDigest(request.prompt)
@@ -127,34 +127,34 @@ class Coordinator:
         else:
             self.state = State.READY
 
-    def _round(self) -> list[Emission]:
+    def _round(self) -> list[OutputToken]:
         started, position = self._clock(), self._expected.position
         draft = self._draft(position)
-        seat, proposal = draft.seat, draft.proposal
+        guard, proposal = draft.guard, draft.proposal
         drafted = self._clock()
         rows = self._target.verify(proposal.tokens)
         self.state = State.VERIFIED
         proposal = proposal.first(len(rows) - 1)  # at the end of the context, padding may leave less room
         verified = self._clock()
-        emissions = self._accept(rows, proposal)
-        self._commit([e.token for e in emissions], draft)
+        output_tokens = self._accept(rows, proposal)
+        self._commit([e.token for e in output_tokens], draft)
         self._last_token = ended = self._clock()
         self._count(
             Round(
                 position=position,
                 width=self._engine.lane.pad(1 + len(proposal)),
-                drafter=seat.name if seat else "",
+                drafter=guard.name if guard else "",
                 proposal=proposal,
-                accepted=sum(e.drafted for e in emissions),
-                committed=len(emissions),
+                accepted=sum(e.drafted for e in output_tokens),
+                committed=len(output_tokens),
                 draft_seconds=drafted - started,
                 verify_seconds=verified - drafted,
                 seconds=ended - started,
                 waited=draft.waited,
-                contended=draft.contended or any(seat.busy for seat in self._seats),
+                contended=draft.contended or any(guard.busy for guard in self._guards),
             )
         )
-        return emissions
+        return output_tokens
 
     def _draft(self, position: int) -> _Draft:
         """The proposal to verify and whose it is. Every token it can lead to fits the budget and the context."""
@@ -162,68 +162,68 @@ class Coordinator:
         if self._request.n_predict > 0:
             room = min(room, self._request.n_predict - self._counts.predicted)
         k = self._controller.plan(position, room - 1)
-        draft = _Draft(contended=any(seat.busy for seat in self._seats))
+        draft = _Draft(contended=any(guard.busy for guard in self._guards))
         if k <= 0:
             return draft
         best = self._controller.plain(position)
-        for seat in self._seats:
-            best = self._consider(draft, best, seat, seat.propose(k), position)
-        for seat in self._seats:
-            if isinstance(seat, ThreadedSeat) and not seat.dropped:
-                best = self._wait(draft, best, seat, k, position)
+        for guard in self._guards:
+            best = self._consider(draft, best, guard, guard.propose(k), position)
+        for guard in self._guards:
+            if isinstance(guard, ThreadedGuard) and not guard.dropped:
+                best = self._wait(draft, best, guard, k, position)
         return draft
 
-    def _consider(self, draft: _Draft, best: Choice, seat: AnySeat, proposal: Proposal, position: int) -> Choice:
+    def _consider(self, draft: _Draft, best: Choice, guard: AnyGuard, proposal: Proposal, position: int) -> Choice:
         """Take the proposal if it promises more than the best so far."""
         if not proposal:
             return best
-        draft.heard.append((seat, proposal))
-        choice = self._controller.weigh(proposal, seat.name, position, draft.waited)
+        draft.heard.append((guard, proposal))
+        choice = self._controller.best_length(proposal, guard.name, position, draft.waited)
         if choice.k == 0 or choice.rate <= best.rate:
             return best
-        draft.seat, draft.proposal = seat, proposal.first(choice.k)
+        draft.guard, draft.proposal = guard, proposal.first(choice.k)
         return choice
 
-    def _wait(self, draft: _Draft, best: Choice, seat: ThreadedSeat, k: int, position: int) -> Choice:
+    def _wait(self, draft: _Draft, best: Choice, guard: ThreadedGuard, k: int, position: int) -> Choice:
         """Ask a slow drafter if waiting for it promises more than the best so far."""
-        self._learn_timings(seat)
-        if any(heard is seat for heard, _ in draft.heard):
+        self._learn_timings(guard)
+        if any(heard is guard for heard, _ in draft.heard):
             return best
-        terms = self._controller.terms(seat.name, position, k, best, draft.waited)
+        terms = self._controller.wait_budget(guard.name, position, k, best, draft.waited)
         if terms is None:
             return best
-        if not seat.begun:
-            if not self._controller.may_open(seat.name, seat.prompt_tokens):
+        if not guard.begun:
+            if not self._controller.may_open(guard.name, guard.prompt_tokens):
                 return best
             started = self._clock()
-            seat.begin()
+            guard.begin()
             draft.waited += self._clock() - started
             draft.contended = True
         started = self._clock()
-        proposal = seat.propose(terms.k, terms.patience, from_the_start=terms.from_the_start)
+        proposal = guard.propose(terms.k, terms.patience, from_the_start=terms.from_the_start)
         draft.waited += self._clock() - started
-        self._learn_timings(seat)
-        return self._consider(draft, best, seat, proposal, position)
+        self._learn_timings(guard)
+        return self._consider(draft, best, guard, proposal, position)
 
-    def _learn_timings(self, seat: ThreadedSeat) -> None:
-        timings, seat.timings = seat.timings, []
+    def _learn_timings(self, guard: ThreadedGuard) -> None:
+        timings, guard.timings = guard.timings, []
         for timing in timings:
             if timing.k is not None:
-                self._controller.drafted(seat.name, timing.k, timing.seconds)
-            elif not seat.elsewhere:
-                self._controller.opened(seat.name, seat.prompt_tokens, timing.seconds)
+                self._controller.observe_drafting(guard.name, timing.k, timing.seconds)
+            elif not guard.elsewhere:
+                self._controller.observe_opening(guard.name, guard.prompt_tokens, timing.seconds)
 
-    def _accept(self, rows: Rows, proposal: Proposal) -> list[Emission]:
-        emissions: list[Emission] = []
+    def _accept(self, rows: Rows, proposal: Proposal) -> list[OutputToken]:
+        output_tokens: list[OutputToken] = []
         for i in range(1 + len(proposal)):
             token = rows.pick(i)
             drafted = i < len(proposal) and token == proposal.tokens[i]
-            emissions.append(self._emission(rows, i, token, drafted))
+            output_tokens.append(self._output_token(rows, i, token, drafted))
             if not drafted or self._stop_type != "none":
                 break
-        return emissions
+        return output_tokens
 
-    def _emission(self, rows: Rows, i: int, token: int, drafted: bool) -> Emission:
+    def _output_token(self, rows: Rows, i: int, token: int, drafted: bool) -> OutputToken:
         self._counts.predicted += 1
         n_probs = self._request.sampling.n_probs
         logprob = rows.logprobs(i, token, n_probs) if n_probs > 0 else None
@@ -234,7 +234,7 @@ class Coordinator:
             ended = "word"
         if ended:
             self._stop_type = ended
-        return Emission(token, text, drafted, logprob)
+        return OutputToken(token, text, drafted, logprob)
 
     def _ended_by(self, token: int) -> str:
         if token in self._engine.eog:
@@ -253,12 +253,12 @@ class Coordinator:
             raise ProtocolViolation(
                 f"the target acknowledged {ack}, but the committed history is {expected}; the request is given up"
             )
-        for seat in self._seats:
-            seat.committed(tokens, now=seat is draft.seat)
-        for seat, proposal in draft.heard:
-            if seat is not draft.seat:
+        for guard in self._guards:
+            guard.committed(tokens, now=guard is draft.guard)
+        for guard, proposal in draft.heard:
+            if guard is not draft.guard:
                 right = shared_prefix(proposal.tokens, tokens)
-                self._controller.overheard(seat.name, proposal, right, min(len(proposal), len(tokens)))
+                self._controller.observe_proposal(guard.name, proposal, right, min(len(proposal), len(tokens)))
         self.state = State.READY
         if self._stop_type != "none":
             self._end(self._stop_type)
@@ -268,8 +268,8 @@ class Coordinator:
         was, self.state = self.state, State.FAILED
         if was is not State.VERIFIED:
             return
-        for seat in self._seats:
-            seat.rolled_back()
+        for guard in self._guards:
+            guard.rolled_back()
         try:
             self._target.rollback()
         except BaseException:  # what made this an undoing is the error to raise
@@ -285,7 +285,7 @@ class Coordinator:
         self._counts.accepted += round.accepted
         if self._counts.rounds == 1:
             self._first_token = self._last_token
-        self._controller.observe(round)
+        self._controller.observe_round(round)
 
     def _outcome(self) -> Outcome:
         counts, lane = self._counts, self._engine.lane
@@ -303,8 +303,8 @@ class Coordinator:
                 accepted=counts.accepted,
                 rounds=counts.rounds,
                 seconds=self._last_token - self._started,
-                drafters=tuple(seat.name for seat in self._seats),
-                dropped={seat.name: seat.dropped for seat in self._seats if seat.dropped},
+                drafters=tuple(guard.name for guard in self._guards),
+                dropped={guard.name: guard.dropped for guard in self._guards if guard.dropped},
             ),
         )
 
@@ -324,15 +324,15 @@ class Coordinator:
 def run_session(
     engine: TargetEngine,
     request: GenerationRequest,
-    seats: Sequence[AnySeat],
+    guards: Sequence[AnyGuard],
     controller: Controller,
     emit: Emit,
     cancelled: Callable[[], bool],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Outcome:
-    """Open the target, run the request, and close the target however it ends. The seats stay the caller's."""
+    """Open the target, run the request, and close the target however it ends. The guards stay the caller's."""
     target = engine.open(request.prompt, request.sampling, cache_prompt=request.cache_prompt)
-    coordinator = Coordinator(engine, target, request, seats=seats, controller=controller, clock=clock)
+    coordinator = Coordinator(engine, target, request, guards=guards, controller=controller, clock=clock)
     try:
         return coordinator.run(emit, cancelled)
     finally:

@@ -83,7 +83,7 @@ class CostModel:
         """How many forwards of `width` were timed at about this context length."""
         return self._cost.get((width, _context_bucket(position)), (0.0, 0))[1]
 
-    def observe(self, round: Round) -> None:
+    def observe_round(self, round: Round) -> None:
         """Learn from a round."""
         self.recent.append(round)
         self.acceptance.observe(round.drafter, round.proposal, round.accepted, len(round.proposal))

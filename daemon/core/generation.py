@@ -24,7 +24,7 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Emission:
+class OutputToken:
     """One committed token. `text` is what may be sent now: empty while a character or a stop string is undecided."""
 
     token: int

@@ -13,7 +13,7 @@ from pilotfish.daemon.core.coordinator import Emit, run_session
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome
 from pilotfish.daemon.core.totals import Standing, Totals
-from pilotfish.daemon.drafters.pool import Lineup
+from pilotfish.daemon.drafters.pool import DrafterPool
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
@@ -35,7 +35,7 @@ class Generator:
     properties, which are safe from any.
 
     `controller` makes a request's controller; the lab passes one that speculates whether or not it pays. `costs` is
-    what is known of the engine's costs already. `lineup` holds the drafters; one that can load nothing by default.
+    what is known of the engine's costs already. `pool` holds the drafters; one that can load nothing by default.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Generator:
         *,
         controller: Callable[..., Controller] = Controller,
         costs: CostModel | None = None,
-        lineup: Lineup | None = None,
+        pool: DrafterPool | None = None,
     ) -> None:
         self.engine = engine
         self.pin = pin
@@ -58,8 +58,8 @@ class Generator:
         self._parked = ""
         self._controlling: Controller | None = None  # of the request being answered, or else the last one
         own = TokenizerVocabulary(engine.tokenizer, pin.tokenizer)
-        self._lineup = lineup or Lineup(pin, own, engine.n_vocab)
-        self._line_up()
+        self._pool = pool or DrafterPool(pin, own, engine.n_vocab)
+        self._fill_pool()
 
     @property
     def config(self) -> Config:
@@ -93,7 +93,7 @@ class Generator:
             "model": self.pin.name,
             "lane": {"name": lane.name, "parity": lane.parity, "widths": list(lane.widths), "reason": lane.reason},
             "drafters": list(self.config.drafters.order),
-            "lineup": self._lineup.describe(),
+            "pool": self._pool.describe(),
             "state": standing.state,
             "reason": standing.reason,
             "totals": self._totals.to_json(),
@@ -109,42 +109,42 @@ class Generator:
         # One assignment, read once per request: a request sees the old pair or the new one, never a mixture.
         self._in_force = _InForce(config, registry or self._in_force.registry)
         self._parked = ""
-        self._line_up()
+        self._fill_pool()
 
     @property
-    def lineup(self) -> Lineup:
+    def pool(self) -> DrafterPool:
         """The drafters, and what became of them."""
-        return self._lineup
+        return self._pool
 
     def close(self) -> None:
         """Let the drafters go, then the engine."""
-        self._lineup.close()
+        self._pool.close()
         self.engine.close()
 
-    def _line_up(self) -> None:
+    def _fill_pool(self) -> None:
         """Drafters only hold memory while they may be used."""
         config, registry = self._in_force.config, self._in_force.registry
-        self._lineup.use(registry, () if self._refusal(config) else config.drafters.order)
+        self._pool.use(registry, () if self._refusal(config) else config.drafters.order)
 
     def generate(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
         """Run `request` to its end, calling `emit` with each round's tokens. Raises RequestError or EngineError."""
         in_force = self._in_force
         limits, registry = in_force.config.speculation, in_force.registry
         speculates = self._speculates(request, in_force.config)
-        seats = self._lineup.seats(registry, request.prompt, limits.deadline_ms / 1000) if speculates else []
-        session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in seats), len(request.prompt))
+        guards = self._pool.guards(registry, request.prompt, limits.deadline_ms / 1000) if speculates else []
+        session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in guards), len(request.prompt))
         controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
         self._controlling = controller
         report = SessionReport()
         try:
             registry.notify_opened(session)
-            outcome = run_session(self.engine, request, seats, controller, emit, cancelled)
+            outcome = run_session(self.engine, request, guards, controller, emit, cancelled)
             report = outcome.report
-            self._settle(report, controller, bool(seats))
+            self._settle(report, controller, bool(guards))
             return outcome
         finally:
-            for seat in seats:
-                seat.close()
+            for guard in guards:
+                guard.close()
             registry.notify_closed(session, report)
 
     def _settle(self, report: SessionReport, controller: Controller, speculated: bool) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.drafters.hosted_drafter import HostedDrafter
 from pilotfish.daemon.drafters.local_host import LocalHost
-from pilotfish.daemon.drafters.memory_budget import room_for
-from pilotfish.daemon.drafters.pool import Lineup
+from pilotfish.daemon.drafters.memory_budget import memory_budget_for
+from pilotfish.daemon.drafters.pool import DrafterPool
 from pilotfish.hooks.protocols import TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
 
 
-def lineup_for(
+def pool_for(
     engine: TargetEngine,
     pin: TargetPin,
     verifier: Verifier,
@@ -24,16 +24,16 @@ def lineup_for(
     *,
     before: int,
     state_dir: Path | None = None,
-) -> Lineup:
-    """The lineup of `engine`, which `verifier` loaded with `options`; `before` is `private_bytes()` ahead of that."""
-    room = room_for(pin, verifier, options, before)
-    return Lineup(
+) -> DrafterPool:
+    """The pool of `engine`, which `verifier` loaded with `options`; `before` is `private_bytes()` ahead of that."""
+    budget = memory_budget_for(pin, verifier, options, before)
+    return DrafterPool(
         pin,
         TokenizerVocabulary(engine.tokenizer, pin.tokenizer),
         engine.n_vocab,
         options=replace(options, n_ctx=engine.n_ctx),
         host=LocalHost(state=state_dir, owner=f"drafts for {pin.name}"),
-        admit=room.admit,
-        pressed=room.pressed,
+        admit=budget.admit,
+        pressed=budget.pressed,
         wrap=lambda drafter: HostedDrafter(drafter, config),
     )

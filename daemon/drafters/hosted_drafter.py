@@ -23,7 +23,7 @@ import tomlkit
 from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.processes.own_folder import OwnFolder
-from pilotfish.daemon.processes.parent_death import tethered_environment
+from pilotfish.daemon.processes.parent_death import tied_environment
 from pilotfish.daemon.registry import plugin_sources
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError, ProtocolViolation
@@ -135,7 +135,7 @@ class Child:
                 stdin=subprocess.PIPE,  # never written: it closes when this process ends, however it ends
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=tethered_environment(),
+                env=tied_environment(),
                 process_group=0,  # a Ctrl-C for this process is not meant for it
             )
         except OSError as error:

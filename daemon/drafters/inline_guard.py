@@ -1,13 +1,13 @@
-"""A drafter's seat in one session: whatever the drafter does, the session only ever sees a clean proposal.
+"""A drafter's guard in one session: whatever the drafter does, the session only ever sees a clean proposal.
 
 Isolation. A drafter that raises, answers late, proposes junk or loses the history costs its proposal, never the
-answer, whatever it raises, SystemExit included. Three failures in a row empty its seat for this request, a wrong
+answer, whatever it raises, SystemExit included. Three failures in a row empty its guard for this request, a wrong
 acknowledgement empties it at once. Refused proposals are counted for `pilotfish status`.
 
 Catching up. Tokens committed while the drafter was not asked are kept and handed over in one commit before the
 next proposal, so that a drafter paused for any number of rounds resumes with exactly the committed history.
 
-This module seats the drafters that are called directly; `threaded_seats` those that may be slow.
+This module guards the drafters that are called directly; `threaded_guards` those that may be slow.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MAX_FAILURES = 3  # in a row
 T = TypeVar("T")
 
 
-class BaseSeat:
-    """What both kinds of seat share: a name, and why the seat is empty (`dropped`), "" while it is not."""
+class BaseGuard:
+    """What both kinds of guard share: a name, and why the guard is empty (`dropped`), "" while it is not."""
 
     elsewhere = False  # the drafter computes on another machine
 
@@ -78,8 +78,8 @@ class BaseSeat:
         log.warning("drafter %s is dropped for this request: %s", self.name, why)
 
 
-class Seat(BaseSeat):
-    """The seat of an inline drafter."""
+class InlineGuard(BaseGuard):
+    """The guard of an inline drafter."""
 
     def __init__(self, drafter: Drafter, bridge: Bridge, *, n_vocab: int, refusals: Refusals | None = None) -> None:
         super().__init__(drafter, bridge, n_vocab=n_vocab, refusals=refusals)

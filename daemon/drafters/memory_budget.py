@@ -14,7 +14,7 @@ from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
 CHECK_EVERY = 1.0  # seconds; requests may come faster than memory changes
 
 
-class Room:
+class MemoryBudget:
     """Made per loaded target. Safe from any thread.
 
     `target` is asked by the first drafter that has something to load: reading a model's header takes 40 ms, which
@@ -48,7 +48,7 @@ class Room:
         return why
 
 
-def room_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, before: int) -> Room:
+def memory_budget_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, before: int) -> MemoryBudget:
     """The room beside `pin`, which `verifier` has loaded; `before` is what `private_bytes()` said ahead of that.
 
     A verifier that cannot say what its target takes is believed to take what its weights weigh, and no cache.
@@ -62,4 +62,4 @@ def room_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, before:
         needs = footprint_of(pin, options) if footprint_of else Footprint(sum(weight.size for weight in pin.weights), 0)
         return TargetMemory(pin.name, needs.weights, needs.cache, taken, needs.device)
 
-    return Room(target, lambda device: bounds_for(device, target().device, figures))
+    return MemoryBudget(target, lambda device: bounds_for(device, target().device, figures))

@@ -16,7 +16,7 @@ from pilotfish.daemon.config import files
 from pilotfish.daemon.config.reader import parse
 from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
-from pilotfish.daemon.drafters.memory_budget import room_for
+from pilotfish.daemon.drafters.memory_budget import memory_budget_for
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.coverage import text_coverage
 from pilotfish.hooks.errors import AdmissionRefused, EngineError, ModelNotFound
@@ -172,7 +172,7 @@ def _memory(
     part = _drafter_footprint(drafter, target, host, options)
     try:
         if part is not None:
-            room_for(target, verifier, options, private_bytes()).admit(drafter, part, ())
+            memory_budget_for(target, verifier, options, private_bytes()).admit(drafter, part, ())
     except AdmissionRefused as refused:
         return Memory(whole, part, str(refused))
     return Memory(whole, part)

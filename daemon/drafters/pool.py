@@ -1,4 +1,4 @@
-"""The drafters of one loaded model: built, loaded in the background, and given a seat in each request.
+"""The drafters of one loaded model: built, loaded in the background, and given a guard in each request.
 
 A drafter with something to load goes through
 
@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pilotfish.daemon.drafters.inline_guard import Seat
+from pilotfish.daemon.drafters.inline_guard import InlineGuard
 from pilotfish.daemon.drafters.proposals import Refusals
-from pilotfish.daemon.drafters.threaded_guard import ThreadedSeat
+from pilotfish.daemon.drafters.threaded_guard import ThreadedGuard
 from pilotfish.daemon.drafters.worker import SameThread, Worker
 from pilotfish.daemon.registry.containment import one_line, said, where
 from pilotfish.daemon.registry.registry import Registry
@@ -77,8 +77,8 @@ class Refused(WorldError):
     """A drafter cannot serve this target; trying again would not help."""
 
 
-class Lineup:
-    """Made per loaded model. `seats` is called by the engine's thread, everything else by any.
+class DrafterPool:
+    """Made per loaded model. `guards` is called by the engine's thread, everything else by any.
 
     `admit` is asked before a drafter loads beside the others, `pressed` says why those that are loaded must give their
     memory back, and `wrap` puts a drafter that wants a process of its own into one.
@@ -126,21 +126,21 @@ class Lineup:
                     members[name] = hired
             self._members = members  # in the order of preference
 
-    def seats(self, registry: Registry, prompt: Sequence[int], deadline: float) -> list[Seat | ThreadedSeat]:
-        """An open seat for each drafter that is ready, in the order of preference; `deadline` is in seconds."""
+    def guards(self, registry: Registry, prompt: Sequence[int], deadline: float) -> list[InlineGuard | ThreadedGuard]:
+        """An open guard for each drafter that is ready, in the order of preference; `deadline` is in seconds."""
         with self._lock:
             members = dict(self._members)
         why = self._pressure() if any(member.loads for member in members.values()) else ""
-        seats: list[Seat | ThreadedSeat] = []
+        guards: list[InlineGuard | ThreadedGuard] = []
         for name, member in members.items():
             try:
-                seat = self._ready_seat(name, member, registry, prompt, deadline, why)
+                guard = self._ready_guard(name, member, registry, prompt, deadline, why)
             except BaseException as error:
-                log.warning("drafter %s gets no seat: it raised %s", name, where(error))
+                log.warning("drafter %s gets no guard: it raised %s", name, where(error))
                 continue
-            if seat is not None:
-                seats.append(seat)
-        return seats
+            if guard is not None:
+                guards.append(guard)
+        return guards
 
     def describe(self) -> dict[str, dict[str, str]]:
         """By drafter: its state, and why it is in it or what the drafter itself says."""
@@ -179,10 +179,10 @@ class Lineup:
             self._load(name, member, registry)
         return member
 
-    def _ready_seat(
+    def _ready_guard(
         self, name: str, member: _Member, registry: Registry, prompt: Sequence[int], deadline: float, pressure: str
-    ) -> Seat | ThreadedSeat | None:
-        """A seat if the drafter is ready; else see to it for the next request. Raises what the drafter raises."""
+    ) -> InlineGuard | ThreadedGuard | None:
+        """A guard if the drafter is ready; else see to it for the next request. Raises what the drafter raises."""
         if pressure and member.loads and member.state == "ready":
             self._unload(name, member, pressure)
         if member.gone:
@@ -190,7 +190,7 @@ class Lineup:
             member.state, member.trouble = "failed", "its process ended"
         if member.state in ("failed", "refused", "unloaded") and self._clock() >= member.retry_at and not pressure:
             self._load(name, member, registry)
-        return self._seat(member, registry, prompt, deadline) if member.state == "ready" else None
+        return self._guard_of(member, registry, prompt, deadline) if member.state == "ready" else None
 
     def _let_go(self, name: str, member: _Member) -> None:
         if member.loads:
@@ -281,27 +281,27 @@ class Lineup:
         # A drafter without a vocabulary of its own speaks the target's ids.
         return registry.bridge(getattr(drafter, "vocabulary", None) or self._vocabulary, self._vocabulary)
 
-    def _seat(
+    def _guard_of(
         self, member: _Member, registry: Registry, prompt: Sequence[int], deadline: float
-    ) -> Seat | ThreadedSeat | None:
+    ) -> InlineGuard | ThreadedGuard | None:
         drafter = member.drafter
         found = self._bridge(drafter, registry)
         if found is None:
             log.warning("drafter %s has another vocabulary than %s and no bridge fits", drafter.name, self._pin.name)
             return None
-        seat: Seat | ThreadedSeat
+        guard: InlineGuard | ThreadedGuard
         if getattr(drafter, "inline", False):
-            seat = Seat(drafter, found[1], n_vocab=self._n_vocab, refusals=member.refusals)
+            guard = InlineGuard(drafter, found[1], n_vocab=self._n_vocab, refusals=member.refusals)
         else:
             worker = SameThread() if getattr(drafter, "engine_thread", False) else member.worker
-            seat = ThreadedSeat(
+            guard = ThreadedGuard(
                 drafter, found[1], worker, n_vocab=self._n_vocab, deadline=deadline, refusals=member.refusals
             )
-        seat.open(self._pin, prompt)
-        if seat.dropped:
-            seat.close()
+        guard.open(self._pin, prompt)
+        if guard.dropped:
+            guard.close()
             return None
-        return seat
+        return guard
 
 
 def _word(drafter: Drafter) -> str:

@@ -1,4 +1,4 @@
-"""The seat of a drafter that may be slow: it works on a thread of its own, and nobody has to wait for it.
+"""The guard of a drafter that may be slow: it works on a thread of its own, and nobody has to wait for it.
 
 What it proposed is kept with the place it was proposed for. While the target commits what the proposal says, the rest
 of it stays good, however late it came: a long proposal serves several rounds, and one that arrives a round too late
@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pilotfish.daemon.drafters.inline_guard import BaseSeat, commit
+from pilotfish.daemon.drafters.inline_guard import BaseGuard, commit
 from pilotfish.daemon.drafters.proposals import Refusals
 from pilotfish.daemon.drafters.worker import SameThread, Worker
 from pilotfish.hooks.history import RunningDigest
@@ -52,11 +52,11 @@ class _Answer:
 @dataclass(slots=True)
 class _Asked:
     k: int
-    at: float  # on the seat's clock
+    at: float  # on the guard's clock
     since: list[int]  # committed after the history it is asked for
 
 
-class ThreadedSeat(BaseSeat):
+class ThreadedGuard(BaseGuard):
     """A drafter on a `worker`; see the module's docstring. `deadline` is in seconds, for one proposal."""
 
     def __init__(

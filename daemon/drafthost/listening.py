@@ -20,7 +20,7 @@ from pilotfish.daemon.drafthost.draft_server import IDLE, DraftServer
 from pilotfish.daemon.http.connection import Limits
 from pilotfish.daemon.http.gate import is_loopback
 from pilotfish.daemon.http.serving import listeners, serving
-from pilotfish.daemon.processes.parent_death import is_tethered, when_let_go
+from pilotfish.daemon.processes.parent_death import is_tied, when_let_go
 from pilotfish.hooks.errors import ConfigError
 
 PORT = 11436
@@ -111,7 +111,7 @@ async def listening(server: DraftServer, endpoint: Endpoint, limits: Limits = LI
 
 @contextlib.asynccontextmanager
 async def until_told() -> AsyncIterator[asyncio.Event]:
-    """An event that is set by SIGINT, by SIGTERM, and when the parent of a tethered process is gone."""
+    """An event that is set by SIGINT, by SIGTERM, and when the parent of a tied process is gone."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:
@@ -126,12 +126,12 @@ async def until_told() -> AsyncIterator[asyncio.Event]:
 
 
 def _end_with_parent() -> None:
-    """Have the kernel end a tethered process when its parent is gone, also while an engine keeps the interpreter.
+    """Have the kernel end a tied process when its parent is gone, also while an engine keeps the interpreter.
 
     The parent's end of standard input closes; SIGIO, which nobody handles, ends the process. Linux only: elsewhere
     the event loop has to notice.
     """
-    if sys.platform == "linux" and is_tethered():
+    if sys.platform == "linux" and is_tied():
         end = sys.stdin.fileno()
         fcntl.fcntl(end, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(end, fcntl.F_SETFL, fcntl.fcntl(end, fcntl.F_GETFL) | os.O_ASYNC)

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from pilotfish.daemon.processes.parent_death import tethered_environment
+from pilotfish.daemon.processes.parent_death import tied_environment
 
 log = logging.getLogger("pilotfish.front.runner")
 
@@ -45,7 +45,7 @@ class RunnerProcess:
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,  # never written: it closes when this process ends, however it ends
-            env=tethered_environment(),
+            env=tied_environment(),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             process_group=0,

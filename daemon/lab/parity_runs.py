@@ -16,9 +16,9 @@ from pilotfish.daemon.certify.lookup import engine_environment, find_lane
 from pilotfish.daemon.chat.chat_template import ChatTemplate, Conversation
 from pilotfish.daemon.config.types import Config, Drafters, Plugins, Speculation
 from pilotfish.daemon.core.controller import Eager
-from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
 from pilotfish.daemon.core.generator import Generator
-from pilotfish.daemon.drafters.drafting import lineup_for
+from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.registry import Registry
@@ -132,7 +132,7 @@ class Subject:
     def close(self) -> None:
         """Let every drafter go, then the engine."""
         for generator in self._kept.values():
-            generator.lineup.close()
+            generator.pool.close()
         self.engine.close()
 
     def request(self, workload: Workload, mode: Mode, n_predict: int) -> GenerationRequest:
@@ -149,9 +149,9 @@ class Subject:
         self, request: GenerationRequest, contender: Contender | None, plain: Sequence[int] = ()
     ) -> ParityAnswer:
         """Answer `request`, plainly without a contender."""
-        emissions: list[Emission] = []
-        outcome = self._generator(contender, plain).generate(request, emissions.extend, lambda: False)
-        return ParityAnswer(tuple(emission.token for emission in emissions), outcome)
+        output_tokens: list[OutputToken] = []
+        outcome = self._generator(contender, plain).generate(request, output_tokens.extend, lambda: False)
+        return ParityAnswer(tuple(output_token.token for output_token in output_tokens), outcome)
 
     def _generator(self, contender: Contender | None, plain: Sequence[int]) -> Generator:
         if contender is None:
@@ -165,15 +165,15 @@ class Subject:
     def _new(self, tables: Mapping[str, Mapping[str, Any]]) -> Generator:
         speculation = Speculation(parity="none", deadline_ms=60_000)
         config = Config(speculation, Drafters(tuple(tables), tables), plugins=self.plugins)
-        lineup = lineup_for(self.engine, self.pin, self.verifier, self.options, config, before=self.before)
+        pool = pool_for(self.engine, self.pin, self.verifier, self.options, config, before=self.before)
         registry = Registry.load(config)
-        return Generator(self.engine, self.pin, registry, config, controller=Eager, lineup=lineup)
+        return Generator(self.engine, self.pin, registry, config, controller=Eager, pool=pool)
 
     def _loaded(self, generator: Generator) -> Generator:
         """The same, once its drafters are ready. Raises EngineError when one cannot be had."""
-        generator.lineup.settle(LOADING_SECONDS)
+        generator.pool.settle(LOADING_SECONDS)
         for name in generator.config.drafters.order:
-            found = generator.lineup.describe().get(name)
+            found = generator.pool.describe().get(name)
             if found is None:
                 raise EngineError("; ".join(map(str, generator.registry.problems)))
             if found["state"] != "ready":

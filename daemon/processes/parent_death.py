@@ -10,21 +10,21 @@ import os
 import sys
 from collections.abc import Callable
 
-_VARIABLE = "PILOTFISH_TETHER"
+_VARIABLE = "PILOTFISH_TIED"
 
 
-def tethered_environment() -> dict[str, str]:
+def tied_environment() -> dict[str, str]:
     """The environment for a child whose standard input is a pipe that this process keeps open."""
     return {**os.environ, _VARIABLE: "stdin"}
 
 
-def is_tethered() -> bool:
-    """Whether this process was started tethered, and has not asked yet to be told of its parent's end."""
+def is_tied() -> bool:
+    """Whether this process was started tied, and has not asked yet to be told of its parent's end."""
     return os.environ.get(_VARIABLE) == "stdin"
 
 
 def when_let_go(callback: Callable[[], None]) -> None:
-    """Call `callback` on the running event loop once the parent is gone, if this process was started tethered."""
+    """Call `callback` on the running event loop once the parent is gone, if this process was started tied."""
     if os.environ.pop(_VARIABLE, "") != "stdin":
         return
     loop, end = asyncio.get_running_loop(), sys.stdin.fileno()

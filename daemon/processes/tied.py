@@ -1,6 +1,6 @@
 """Runs a program that must not outlive the process that started it.
 
-    python -IS tether.py PARENT'S-PID PROGRAM ARGUMENT...
+    python -IS tie.py PARENT'S-PID PROGRAM ARGUMENT...
 
 Ollama ends a runner with SIGKILL, which leaves the runner no time to end what it started. On Linux the kernel is asked
 to kill the program when its parent goes, and this process becomes the program. Elsewhere it stays as a watchman: its

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control.address import socket_path
-from pilotfish.daemon.control.control_client import Governed
+from pilotfish.daemon.control.control_client import ControlClient
 from pilotfish.daemon.control.plans import Plan, Registration, Report, needs_new_registry
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.registry.registry import Registry
@@ -38,7 +38,7 @@ async def linked(generator: object, launch: Launch, port: int, begun_with: Plan)
         yield
         return
     follower = Follower(generator, begun_with)
-    link = Governed(path, registration_of(generator, launch, port), follower.follow, follower.report)
+    link = ControlClient(path, registration_of(generator, launch, port), follower.follow, follower.report)
     link.start()
     try:
         yield
@@ -75,7 +75,7 @@ class Follower:
             standing=generator.standing,
             drafters=tuple(name for name in generator.config.drafters.order if name in available),
             problems=tuple(map(str, generator.registry.problems)),
-            lineup=generator.lineup.describe(),
+            pool=generator.pool.describe(),
         )
 
 

@@ -20,14 +20,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
 from pilotfish.daemon.registry.containment import contained, where
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import TargetEngine
 
 log = logging.getLogger("pilotfish.runner")
 
-MAX_BACKLOG = 4096  # emissions that the reader has not taken
+MAX_BACKLOG = 4096  # output_tokens that the reader has not taken
 STALLED_AFTER = 30.0  # seconds without the reader taking anything from a full backlog
 
 
@@ -42,7 +42,7 @@ class Generates(Protocol):
     def generate(
         self,
         request: GenerationRequest,
-        emit: Callable[[Sequence[Emission]], None],
+        emit: Callable[[Sequence[OutputToken]], None],
         cancelled: Callable[[], bool],
     ) -> Outcome:
         """Blocks until the answer is complete; see `Generator.generate`."""
@@ -61,12 +61,12 @@ class Job:
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
         self._room = threading.Condition()
-        self._backlog: list[Emission] = []
+        self._backlog: list[OutputToken] = []
         self._result: Outcome | Exception | None = None
         self._cancelled = False
 
-    async def next(self) -> list[Emission] | None:
-        """What was emitted since the last call, at least one emission; None when there is no more."""
+    async def next(self) -> list[OutputToken] | None:
+        """What was emitted since the last call, at least one output_token; None when there is no more."""
         while True:
             await self._arrived.wait()
             if batch := self._take():
@@ -92,15 +92,15 @@ class Job:
         """Whether the client left."""
         return self._cancelled
 
-    def emit(self, emissions: Sequence[Emission]) -> None:
-        """Hand emissions over; waits while the backlog is full."""
+    def emit(self, output_tokens: Sequence[OutputToken]) -> None:
+        """Hand output_tokens over; waits while the backlog is full."""
         with self._room:
             while len(self._backlog) >= MAX_BACKLOG and not self._cancelled:
                 if not self._room.wait(STALLED_AFTER):
                     log.warning("a client has not read for %.0f s; its request is ended", STALLED_AFTER)
                     self._cancelled = True
             idle = not self._backlog
-            self._backlog.extend(emissions)
+            self._backlog.extend(output_tokens)
         if idle:
             self._wake()
 
@@ -110,7 +110,7 @@ class Job:
             self._result = contained(result) if isinstance(result, BaseException) else result
         self._wake()
 
-    def _take(self) -> list[Emission]:
+    def _take(self) -> list[OutputToken]:
         with self._room:
             batch, self._backlog = self._backlog, []
             if self._result is None:

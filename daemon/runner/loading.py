@@ -12,7 +12,7 @@ from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generator import Generator
-from pilotfish.daemon.drafters.drafting import lineup_for
+from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.launch_arguments import Launch
@@ -59,8 +59,8 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     budget = config.engine.certify_budget_s
     job = job_line(pin, options, config.speculation.parity, VERIFIER, budget) if found.identity and budget else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
-    lineup = lineup_for(engine, pin, verifier, options, config, before=before, state_dir=state_dir)
-    return Generator(engine, pin, registry, config, costs=costs, lineup=lineup), card
+    pool = pool_for(engine, pin, verifier, options, config, before=before, state_dir=state_dir)
+    return Generator(engine, pin, registry, config, costs=costs, pool=pool), card
 
 
 def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMetadata) -> ModelCard:

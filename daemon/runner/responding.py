@@ -23,7 +23,7 @@ log = logging.getLogger("pilotfish.runner")
 PING = b":\n\n"  # a comment: keeps clients from giving up on a long prompt
 
 
-class Form(Protocol):
+class ResponseFormat(Protocol):
     """How an answer is written: native, OpenAI text or OpenAI chat."""
 
     done: bytes
@@ -46,7 +46,12 @@ class Form(Protocol):
 
 
 async def respond(
-    http: web.Request, request: CompletionRequest, form: Form, engine: EngineThread, tokenizer: Tokenizer, n_ctx: int
+    http: web.Request,
+    request: CompletionRequest,
+    response_format: ResponseFormat,
+    engine: EngineThread,
+    tokenizer: Tokenizer,
+    n_ctx: int,
 ) -> web.StreamResponse:
     """Answer `request`. Errors before the first byte are raised, later ones become an event of the stream."""
     for generation in request.generations:
@@ -54,13 +59,13 @@ async def respond(
             raise ContextOverflow(len(generation.prompt), n_ctx)
     answers = [Answer(generation, tokenizer, index) for index, generation in enumerate(request.generations)]
     if request.stream:
-        return await _stream(_Stream(http), answers, request, form, engine)
+        return await _stream(_Stream(http), answers, request, response_format, engine)
     bodies = []
     for answer in answers:
         async for batch in _batches(engine, answer):
             answer.add(batch)
-        bodies.append(form.whole(answer, _outcome(answer)))
-    return json_response(form.together(bodies))
+        bodies.append(response_format.whole(answer, _outcome(answer)))
+    return json_response(response_format.together(bodies))
 
 
 def json_response(body: Any, status: int = 200) -> web.Response:
@@ -69,16 +74,20 @@ def json_response(body: Any, status: int = 200) -> web.Response:
 
 
 async def _stream(
-    stream: _Stream, answers: list[Answer], request: CompletionRequest, form: Form, engine: EngineThread
+    stream: _Stream,
+    answers: list[Answer],
+    request: CompletionRequest,
+    response_format: ResponseFormat,
+    engine: EngineThread,
 ) -> web.StreamResponse:
     try:
         async with _pinging(stream, request.ping_seconds):
             for answer in answers:
                 async for batch in _batches(engine, answer):
                     pieces = answer.add(batch, timings=request.timings_per_token)
-                    await stream.write(b"".join([form.chunk(answer, piece) for piece in pieces]))
-                await stream.write(form.last(answer, _outcome(answer)))
-            await stream.write(form.done)
+                    await stream.write(b"".join([response_format.chunk(answer, piece) for piece in pieces]))
+                await stream.write(response_format.last(answer, _outcome(answer)))
+            await stream.write(response_format.done)
     except ConnectionError:
         log.debug("the client left in mid-stream")
     except Exception as error:

@@ -17,7 +17,7 @@ from pilotfish.daemon.runner.engine_thread import EngineThread, Generates
 from pilotfish.daemon.runner.metrics import CONTENT_TYPE, Metrics
 from pilotfish.daemon.runner.model_card import ModelCard, models_json, props_json, slots_json
 from pilotfish.daemon.runner.relay import relay
-from pilotfish.daemon.runner.responding import Form, json_response, respond
+from pilotfish.daemon.runner.responding import ResponseFormat, json_response, respond
 from pilotfish.daemon.runner.sidecar import Sidecar
 from pilotfish.daemon.runner.wire import completion, openai_answers
 from pilotfish.daemon.runner.wire.chat_request import completion_body, leave_to_stock, read_conversation
@@ -239,8 +239,10 @@ class Server:
 
         return await _off_loop(await request.read(), read, blocks=blocks)
 
-    async def _respond(self, http: web.Request, request: CompletionRequest, form: Form) -> web.StreamResponse:
-        return await respond(http, request, form, self._engine, self._tokenizer, self._model.n_ctx)
+    async def _respond(
+        self, http: web.Request, request: CompletionRequest, response_format: ResponseFormat
+    ) -> web.StreamResponse:
+        return await respond(http, request, response_format, self._engine, self._tokenizer, self._model.n_ctx)
 
 
 _NOT_HERE = {

@@ -31,7 +31,7 @@ POLL_SECONDS = 0.05
 NOTICE_SECONDS = 1.0  # from a broken connection to the end of the process, if that was the reason
 TAIL = 4096  # bytes of its output that are kept for the case that it fails
 LAST_LINES = 5
-_TETHER = Path(tied.__file__)
+_TIED = Path(tied.__file__)
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ class Sidecar:
 
     async def _start(self) -> Process:
         port = free_port()
-        words = [sys.executable, "-IS", str(_TETHER), str(os.getpid()), self._server, *on_port(self._argv, port)]
+        words = [sys.executable, "-IS", str(_TIED), str(os.getpid()), self._server, *on_port(self._argv, port)]
         try:
             handle = await asyncio.create_subprocess_exec(
                 *words,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pilotfish.daemon.core.controller import Controller, Eager
 from pilotfish.daemon.core.coordinator import Emit, run_session
 from pilotfish.daemon.core.costs import CostModel, Round
-from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome
-from pilotfish.daemon.drafters.inline_guard import Seat
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
+from pilotfish.daemon.drafters.inline_guard import InlineGuard
 from pilotfish.daemon.drafters.proposals import Refusals
-from pilotfish.daemon.drafters.threaded_guard import ThreadedSeat
+from pilotfish.daemon.drafters.threaded_guard import ThreadedGuard
 from pilotfish.daemon.drafters.worker import Worker
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
@@ -50,17 +50,17 @@ class Always(Eager):
 class Answer:
     """What a client would have seen, and who decided."""
 
-    emissions: list[Emission]
+    output_tokens: list[OutputToken]
     outcome: Outcome
     controller: Controller
 
     @property
     def ids(self) -> list[int]:
-        return [emission.token for emission in self.emissions]
+        return [output_token.token for output_token in self.output_tokens]
 
     @property
     def text(self) -> str:
-        return "".join(emission.text for emission in self.emissions)
+        return "".join(output_token.text for output_token in self.output_tokens)
 
 
 def answer(
@@ -75,32 +75,34 @@ def answer(
     deadline: float = PATIENCE,
     emit: Emit | None = None,
 ) -> Answer:
-    """Run `request` with every drafter in a seat of its own. `emit` sees what is delivered as it is."""
+    """Run `request` with every drafter in a guard of its own. `emit` sees what is delivered as it is."""
     pin = fake_pin(engine.n_vocab)
     workers = [Worker(drafter.name) for drafter in drafters]
-    seats = [seat_for(d, w, n_vocab=engine.n_vocab, deadline=deadline) for d, w in zip(drafters, workers, strict=True)]
-    for seat in seats:
-        seat.open(pin, request.prompt)
-    emissions: list[Emission] = []
+    guards = [
+        guard_for(d, w, n_vocab=engine.n_vocab, deadline=deadline) for d, w in zip(drafters, workers, strict=True)
+    ]
+    for guard in guards:
+        guard.open(pin, request.prompt)
+    output_tokens: list[OutputToken] = []
 
-    def deliver(batch: Sequence[Emission]) -> None:
-        emissions.extend(batch)
+    def deliver(batch: Sequence[OutputToken]) -> None:
+        output_tokens.extend(batch)
         if emit is not None:
             emit(batch)
 
     controller = controller or Always(engine, most)
     try:
-        outcome = run_session(engine, request, seats, controller, deliver, cancelled, clock or FakeClock())
+        outcome = run_session(engine, request, guards, controller, deliver, cancelled, clock or FakeClock())
     finally:
-        for seat in seats:
-            seat.close()
+        for guard in guards:
+            guard.close()
         for worker in workers:
             worker.settle(PATIENCE)
             worker.end()
-    return Answer(emissions, outcome, controller)
+    return Answer(output_tokens, outcome, controller)
 
 
-def seat_for(
+def guard_for(
     drafter: Drafter,
     worker: Worker,
     *,
@@ -108,9 +110,9 @@ def seat_for(
     deadline: float = PATIENCE,
     bridge: Bridge | None = None,
     refusals: Refusals | None = None,
-) -> Seat | ThreadedSeat:
-    """The kind of seat that a drafter gets."""
+) -> InlineGuard | ThreadedGuard:
+    """The kind of guard that a drafter gets."""
     bridge = bridge or SameIds()
     if drafter.inline:
-        return Seat(drafter, bridge, n_vocab=n_vocab, refusals=refusals)
-    return ThreadedSeat(drafter, bridge, worker, n_vocab=n_vocab, deadline=deadline, refusals=refusals)
+        return InlineGuard(drafter, bridge, n_vocab=n_vocab, refusals=refusals)
+    return ThreadedGuard(drafter, bridge, worker, n_vocab=n_vocab, deadline=deadline, refusals=refusals)

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from pilotfish.daemon.processes.parent_death import tethered_environment
+from pilotfish.daemon.processes.parent_death import tied_environment
 from tests.fuzz.campaign import SECONDS, Case, Fault, Usage
 from tests.fuzz.mutations import Mutator, encode
 
@@ -83,7 +83,7 @@ TOTALS = {
 }  # fmt: skip
 REPORT = {
     "totals": TOTALS, "state": "active", "reason": "", "drafters": ["suffix"], "problems": ["none"],
-    "lineup": {"suffix": {"state": "ready", "about": ""}},
+    "pool": {"suffix": {"state": "ready", "about": ""}},
 }  # fmt: skip
 
 FRONT = Server(
@@ -257,7 +257,12 @@ def serving(server: Server, folder: Path) -> Iterator[Wire]:
     words = [sys.executable, "-m", "tests.fuzz.servers", server.name, str(folder)]
     with log.open("wb") as file:
         process = psutil.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, cwd=ROOT, env=tethered_environment()
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            cwd=ROOT,
+            env=tied_environment(),
         )
     try:
         url = process.stdout.readline().decode().strip()

@@ -51,7 +51,7 @@ def proposing_changes_nothing(harness: Harness) -> None:
     """Proposing, however often, leaves the history as it was."""
     with harness.session() as session:
         first = session.propose(4)
-        second = session.propose(4)  # a seat may ask again before anything is committed
+        second = session.propose(4)  # a guard may ask again before anything is committed
         session.rollback()
         third = session.propose(4)
         session.rollback()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome, Timings
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, Timings
 from pilotfish.daemon.core.output_text import incomplete_tail
 from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.hooks.types import TokenLogprob
@@ -37,25 +37,25 @@ class Answer:
     outcome: Outcome | None = None  # set when it is done
     _started: float = field(default_factory=time.perf_counter)
     _first: float | None = None
-    _held: list[Emission] = field(default_factory=list)
+    _held: list[OutputToken] = field(default_factory=list)
     _character: bytes = b""  # the bytes of a character that is not whole yet
 
     @property
     def text(self) -> str:
         return "".join(self.texts)
 
-    def add(self, emissions: Sequence[Emission], *, timings: bool = False) -> list[Piece]:
+    def add(self, output_tokens: Sequence[OutputToken], *, timings: bool = False) -> list[Piece]:
         """Take a batch in and cut it into chunks as stock does: none ends inside a character."""
-        if self._first is None and emissions:
+        if self._first is None and output_tokens:
             self._first = time.perf_counter()
         pieces = []
-        for emission in emissions:
-            self.tokens.append(emission.token)
-            self.texts.append(emission.text)
-            if emission.logprob is not None:
-                self.logprobs.append(emission.logprob)
-            self._held.append(emission)
-            if not self._inside_character(emission):
+        for output_token in output_tokens:
+            self.tokens.append(output_token.token)
+            self.texts.append(output_token.text)
+            if output_token.logprob is not None:
+                self.logprobs.append(output_token.logprob)
+            self._held.append(output_token)
+            if not self._inside_character(output_token):
                 pieces.append(self._release(timings))
         return pieces
 
@@ -64,11 +64,11 @@ class Answer:
         held, self._held = tuple(e.token for e in self._held), []
         return held
 
-    def _inside_character(self, emission: Emission) -> bool:
-        if emission.text:
+    def _inside_character(self, output_token: OutputToken) -> bool:
+        if output_token.text:
             self._character = b""
             return False
-        self._character += self.tokenizer.piece(emission.token)
+        self._character += self.tokenizer.piece(output_token.token)
         return incomplete_tail(self._character) > 0
 
     def _release(self, timings: bool) -> Piece:

@@ -48,7 +48,7 @@ class _Form:
 
 
 class Text(_Form):
-    """The `text_completion` form."""
+    """The `text_completion` format."""
 
     object = "text_completion"
 
@@ -78,7 +78,7 @@ class Text(_Form):
 
 
 class Chat(_Form):
-    """The `chat.completion` form. `prefill` is the start of the assistant's message that the client gave itself."""
+    """The `chat.completion` format. `prefill` is the start of the assistant's message that the client gave itself."""
 
     object = "chat.completion"
 

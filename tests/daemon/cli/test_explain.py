@@ -49,7 +49,7 @@ def generator() -> Generator:
     registry = Registry(settings)
     registry.add(PluginSource("scripted", "folder", "here", Plugin))
     generator = Generator(FakeEngine(), fake_pin(), registry, settings, controller=Eager)
-    generator.generate(GenerationRequest((3, 4), n_predict=12), lambda emissions: None, lambda: False)
+    generator.generate(GenerationRequest((3, 4), n_predict=12), lambda output_tokens: None, lambda: False)
     return generator
 
 
@@ -159,8 +159,8 @@ def round_of(width: int, seconds: float, position: int = 10, accepted: int = 0) 
 def test_costs_are_told_in_plain_steps_and_those_of_a_certificate_apart():
     costs = CostModel((1, 2, 4))
     costs.seed([(1, 10, 1.0), (2, 10, 1.5), (4, 10, 2.5)])
-    costs.observe(round_of(1, 0.01))
-    costs.observe(round_of(2, 0.013, accepted=1))
+    costs.observe_round(round_of(1, 0.01))
+    costs.observe_round(round_of(2, 0.013, accepted=1))
     told = {(cost["width"], cost["measured_here"]): cost["plain_steps"] for cost in costs.describe()["costs"]}
     assert told == {(1, True): 1.0, (2, True): pytest.approx(1.3), (4, False): 2.5}
 
@@ -168,7 +168,7 @@ def test_costs_are_told_in_plain_steps_and_those_of_a_certificate_apart():
 def test_only_the_last_rounds_are_kept():
     costs = CostModel((1, 2))
     for position in range(RECENT + 6):
-        costs.observe(round_of(1, 0.01, position))
+        costs.observe_round(round_of(1, 0.01, position))
     assert [one["position"] for one in costs.describe()["rounds"]] == list(range(6, RECENT + 6))
 
 
@@ -176,7 +176,7 @@ def test_the_choice_told_is_the_choice_made():
     costs = CostModel((1, 2, 4))
     controller = Controller(costs, max_width=4)
     for width, seconds in ((1, 0.01), (1, 0.01), (4, 0.012)):
-        controller.observe(round_of(width, seconds, accepted=width - 1))
+        controller.observe_round(round_of(width, seconds, accepted=width - 1))
     told = controller.describe()
     assert told["proposed"] == 3
     for choice in told["choice"]:

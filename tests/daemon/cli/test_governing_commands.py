@@ -115,13 +115,13 @@ class TestWithADaemon:
             assert "50%" in text
 
     def test_a_drafter_that_is_not_ready_is_shown_with_the_reason(self, socket):
-        lineup = {
+        pool = {
             "suffix": {"state": "ready", "about": ""},
             "remote": {"state": "ready", "about": "http://box:4711, 3 ms away"},
             "llama": {"state": "refused", "about": "200 MiB are missing"},
         }
-        with in_background(socket, requests=1, lineup=lineup):
-            assert status()["runners"][0]["lineup"] == lineup
+        with in_background(socket, requests=1, pool=pool):
+            assert status()["runners"][0]["pool"] == pool
             text = run("status")
         assert "drafter llama: refused: 200 MiB are missing (smollm2:135m)" in text
         assert "drafter remote: ready: http://box:4711, 3 ms away" in text

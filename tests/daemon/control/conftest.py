@@ -16,7 +16,7 @@ import pytest
 
 from pilotfish.daemon.config import files as config_file
 from pilotfish.daemon.control import control_client, watcher
-from pilotfish.daemon.control.control_client import Governed
+from pilotfish.daemon.control.control_client import ControlClient
 from pilotfish.daemon.control.plans import Plan, Registration, Report
 from pilotfish.daemon.core.totals import Totals
 from tests.manifests.builders import tiny_gguf
@@ -89,7 +89,7 @@ class FakeRunner:
         registration = Registration(
             pid, 4711, model, 1.5, "sha256:ab", "bf16-f16", "lane", (1, 2), ("suffix",), aliases
         )
-        self.link = Governed(path, registration, self._follow, self._report, retry=0.02, report_every=0.02)
+        self.link = ControlClient(path, registration, self._follow, self._report, retry=0.02, report_every=0.02)
 
     async def _follow(self, plan: Plan) -> None:
         self.plans.append(plan)
@@ -101,8 +101,8 @@ class FakeRunner:
             raise self.fail
         return self.now
 
-    def did(self, lineup: Mapping[str, Mapping[str, str]] | None = None, **totals: int) -> None:
-        self.now = replace(self.now, totals=Totals(**totals), lineup=lineup or {})
+    def did(self, pool: Mapping[str, Mapping[str, str]] | None = None, **totals: int) -> None:
+        self.now = replace(self.now, totals=Totals(**totals), pool=pool or {})
 
     @property
     def enabled(self) -> bool | None:

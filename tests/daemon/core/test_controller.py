@@ -171,7 +171,7 @@ def test_seeded_costs_keep_their_relation_to_the_plain_step_that_is_measured_her
     costs = CostModel((1, 2, 4, 8))
     costs.seed([(1, 64, 0.010), (2, 64, 0.012), (8, 64, 0.036)])
     assert costs.cost(8, 100) is None  # nothing was timed here yet
-    costs.observe(plain_round(seconds=0.020))
+    costs.observe_round(plain_round(seconds=0.020))
     assert costs.cost(8, 100) == pytest.approx(0.072)
     assert costs.cost(4, 100) == pytest.approx(0.040)  # on the line between its neighbours
     assert costs.samples(8, 100) == 0
@@ -180,8 +180,8 @@ def test_seeded_costs_keep_their_relation_to_the_plain_step_that_is_measured_her
 def test_what_is_measured_here_replaces_what_was_seeded() -> None:
     costs = CostModel((1, 8))
     costs.seed([(1, 64, 0.010), (8, 64, 0.036)])
-    costs.observe(plain_round(seconds=0.010))
-    costs.observe(replace(plain_round(seconds=0.050), width=8))
+    costs.observe_round(plain_round(seconds=0.010))
+    costs.observe_round(replace(plain_round(seconds=0.050), width=8))
     assert costs.cost(8, 100) == pytest.approx(0.050)
 
 
@@ -224,7 +224,7 @@ def controller_knowing(draft: float | None, acceptance: float, *, gain: float = 
     """One that timed plain steps and wide forwards, and knows a drafter `far`."""
     model = CostModel(tuple(range(1, 17)))
     for width in range(1, 17):
-        model.observe(Round(10, width, "", EMPTY, 0, 1, 0.0, CHEAP[width], CHEAP[width]))
+        model.observe_round(Round(10, width, "", EMPTY, 0, 1, 0.0, CHEAP[width], CHEAP[width]))
     if draft is not None:
         model.drafts.observe("far", 15, draft)
     said = Proposal((1,) * 15, (0.9,) * 15)
@@ -232,14 +232,14 @@ def controller_knowing(draft: float | None, acceptance: float, *, gain: float = 
         model.acceptance.observe("far", said, 15 if acceptance == 1 else 0, 15)
     controller = Controller(model, max_width=16)
     for _ in range(3):
-        controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
+        controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
     controller.gain = gain
     return controller
 
 
 def test_a_slow_drafter_is_waited_for_when_it_promises_more_than_it_takes():
     controller = controller_knowing(0.020, acceptance=1)
-    terms = controller.terms("far", 10, 15, controller.plain(10))
+    terms = controller.wait_budget("far", 10, 15, controller.plain(10))
     assert terms is not None
     assert terms.k == 15
     assert 0.020 <= terms.patience <= 0.040
@@ -248,24 +248,24 @@ def test_a_slow_drafter_is_waited_for_when_it_promises_more_than_it_takes():
 @pytest.mark.parametrize(("draft", "acceptance"), [(0.500, 1), (0.020, 0)])
 def test_one_that_takes_too_long_or_is_wrong_is_not(draft, acceptance):
     controller = controller_knowing(draft, acceptance)
-    assert controller.terms("far", 10, 15, controller.plain(10)) is None
+    assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
 
 
 def test_nobody_is_waited_for_on_credit():
     controller = controller_knowing(0.100, acceptance=1, gain=-0.020)
-    assert controller.terms("far", 10, 15, controller.plain(10)) is None
+    assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
 
 
 def test_a_proposal_at_hand_must_be_beaten_by_the_one_that_takes_time():
     controller = controller_knowing(0.020, acceptance=1)
-    at_hand = controller.weigh(Proposal((1,) * 15, (0.99,) * 15), "suffix", 10)
+    at_hand = controller.best_length(Proposal((1,) * 15, (0.99,) * 15), "suffix", 10)
     assert at_hand.k == 15
-    assert controller.terms("far", 10, 15, at_hand) is None
+    assert controller.wait_budget("far", 10, 15, at_hand) is None
 
 
 def test_of_a_drafter_never_asked_the_price_is_found_out_within_the_account():
     controller = controller_knowing(None, acceptance=1, gain=0.0)
-    terms = controller.terms("far", 10, 3, controller.plain(10))
+    terms = controller.wait_budget("far", 10, 3, controller.plain(10))
     assert terms is not None
     assert 0 < terms.patience <= GRACE * PLAIN
 
@@ -274,7 +274,7 @@ def test_a_drafter_on_this_machine_pays_for_its_prompts_with_what_it_won():
     model = CostModel((1, 2))
     controller = Controller(model, max_width=2)
     assert controller.may_open("llama", 1000)
-    controller.opened("llama", 1000, 0.5)
+    controller.observe_opening("llama", 1000, 0.5)
     assert not controller.may_open("llama", 1000)
     model.drafts.won("llama", 1.2)
     assert controller.may_open("llama", 1000)
@@ -285,8 +285,8 @@ def test_time_in_which_a_drafter_was_busy_here_is_charged_and_teaches_no_cost():
     model = CostModel((1, 2))
     controller = Controller(model, max_width=2)
     for _ in range(3):
-        controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
-    controller.observe(Round(10, 1, "", EMPTY, 0, 1, 0.0, 5 * PLAIN, 5 * PLAIN, contended=True))
+        controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
+    controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, 0.0, 5 * PLAIN, 5 * PLAIN, contended=True))
     assert controller.gain == pytest.approx(-4 * PLAIN)
     assert model.cost(1, 10) == pytest.approx(PLAIN)
 

@@ -307,7 +307,7 @@ def test_a_target_that_acknowledges_another_history_ends_the_session_and_deliver
     delivered = []
     with pytest.raises(ProtocolViolation, match="given up"):
         answer(engine, request(10), emit=delivered.extend)
-    assert [emission.token for emission in delivered] == plain.ids[:2]  # of the rounds before
+    assert [output_token.token for output_token in delivered] == plain.ids[:2]  # of the rounds before
     assert engine.open_sessions == 0
 
 
@@ -318,7 +318,7 @@ def test_of_a_drafted_round_that_the_target_does_not_acknowledge_nothing_is_deli
     delivered = []
     with pytest.raises(ProtocolViolation, match="given up"):
         answer(engine, request(32), [ScriptedDrafter(replay(plain.ids))], most=7, emit=delivered.extend)
-    assert [emission.token for emission in delivered] == plain.ids[:8]
+    assert [output_token.token for output_token in delivered] == plain.ids[:8]
 
 
 @pytest.mark.parametrize("error", RAISED)

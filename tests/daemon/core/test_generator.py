@@ -52,9 +52,9 @@ def generator_of(drafter: ScriptedDrafter, config: Config = CONFIG, lane: Lane |
 def ask(generator: Generator, n: int = 6, during=lambda: None):
     ids: list[int] = []
 
-    def emit(emissions):
+    def emit(output_tokens):
         during()
-        ids.extend(emission.token for emission in emissions)
+        ids.extend(output_token.token for output_token in output_tokens)
 
     outcome = generator.generate(GenerationRequest((3, 4), n_predict=n), emit, lambda: False)
     return ids, outcome
@@ -174,4 +174,4 @@ def test_what_a_drafter_does_wrong_is_in_the_description():
     ids, outcome = ask(generator)
     assert ids == plain
     assert "a float as an id" in outcome.report.dropped["scripted"]
-    assert generator.lineup.describe()["scripted"]["about"].startswith("3 proposals refused, the last: proposed")
+    assert generator.pool.describe()["scripted"]["about"].startswith("3 proposals refused, the last: proposed")

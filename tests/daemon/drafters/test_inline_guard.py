@@ -1,4 +1,4 @@
-"""What a seat hands to its drafter, and when; and what it lets through."""
+"""What a guard hands to its drafter, and when; and what it lets through."""
 
 from __future__ import annotations
 
@@ -6,64 +6,64 @@ from collections.abc import Callable
 
 import pytest
 
-from pilotfish.daemon.drafters.inline_guard import Seat
+from pilotfish.daemon.drafters.inline_guard import InlineGuard
 from pilotfish.daemon.drafters.proposals import Refusals
-from pilotfish.daemon.drafters.threaded_guard import ThreadedSeat
+from pilotfish.daemon.drafters.threaded_guard import ThreadedGuard
 from pilotfish.daemon.drafters.worker import Worker
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.hooks.types import Ack, Proposal, TokenizerPin
 from tests.fakes.misbehaviour import JUNK, RAISED, Evil
-from tests.fakes.session import SameIds, seat_for
+from tests.fakes.session import SameIds, guard_for
 
 PROMPT = (5, 9, 3)
 SOON = 60.0  # seconds; far more than anything here takes
 
 
 @pytest.fixture
-def seated():
-    """A drafter and its open seat."""
+def guarded():
+    """A drafter and its open guard."""
 
-    def seat(**kwargs):
+    def guard(**kwargs):
         drafter = ScriptedDrafter(**kwargs)
-        seat = Seat(drafter, SameIds(), n_vocab=32)
-        seat.open(fake_pin(), PROMPT)
-        return drafter, seat
+        guard = InlineGuard(drafter, SameIds(), n_vocab=32)
+        guard.open(fake_pin(), PROMPT)
+        return drafter, guard
 
-    return seat
+    return guard
 
 
-def test_tokens_committed_while_nobody_asked_come_in_one_commit_before_the_next_proposal(seated):
-    drafter, seat = seated(script=lambda history, k: history[-1:])
-    seat.committed([1, 2], now=False)
-    seat.committed([4], now=False)
+def test_tokens_committed_while_nobody_asked_come_in_one_commit_before_the_next_proposal(guarded):
+    drafter, guard = guarded(script=lambda history, k: history[-1:])
+    guard.committed([1, 2], now=False)
+    guard.committed([4], now=False)
     assert drafter.sessions[0].commits == []
-    assert seat.propose(3).tokens == (4,)
+    assert guard.propose(3).tokens == (4,)
     assert drafter.sessions[0].commits == [[1, 2, 4]]
 
 
-def test_an_inline_drafter_gets_the_whole_answer_before_it_is_closed(seated):
-    drafter, seat = seated()
-    seat.committed([1, 2], now=False)
-    seat.close()
+def test_an_inline_drafter_gets_the_whole_answer_before_it_is_closed(guarded):
+    drafter, guard = guarded()
+    guard.committed([1, 2], now=False)
+    guard.close()
     assert list(drafter.sessions[0].history.tokens) == [*PROMPT, 1, 2]
     assert drafter.sessions[0].closed == 1
 
 
-def test_a_dropped_drafter_is_asked_nothing_more(seated):
+def test_a_dropped_drafter_is_asked_nothing_more(guarded):
     def fail(what):
         if what == "commit":
             raise RuntimeError("full disk")
 
-    drafter, seat = seated(fail=fail, script=lambda history, k: [1])
-    seat.committed([2], now=True)
-    assert "full disk" in seat.dropped
-    assert len(seat.propose(3)) == 0
+    drafter, guard = guarded(fail=fail, script=lambda history, k: [1])
+    guard.committed([2], now=True)
+    assert "full disk" in guard.dropped
+    assert len(guard.propose(3)) == 0
     assert drafter.sessions[0].history.round == 0
 
 
-# --- whatever a drafter raises or returns, in both kinds of seat ------------------------------------------------
+# --- whatever a drafter raises or returns, in both kinds of guard ------------------------------------------------
 
 
 class Spoken(ScriptedDrafter):
@@ -82,28 +82,28 @@ class Spoken(ScriptedDrafter):
 
 @pytest.fixture(params=[True, False], ids=["inline", "on a thread"])
 def opened(request):
-    """Give a drafter a seat of its kind; `asked` is what it proposes when it is waited for."""
+    """Give a drafter a guard of its kind; `asked` is what it proposes when it is waited for."""
     workers = []
 
-    def seat(drafter, bridge=None, refusals=None):
+    def guard(drafter, bridge=None, refusals=None):
         worker = Worker("w")
         workers.append(worker)
-        seat = seat_for(drafter, worker, n_vocab=32768, deadline=SOON, bridge=bridge, refusals=refusals)
-        seat.open(fake_pin(32768), PROMPT)
-        if isinstance(seat, ThreadedSeat):
-            seat.begin()
+        guard = guard_for(drafter, worker, n_vocab=32768, deadline=SOON, bridge=bridge, refusals=refusals)
+        guard.open(fake_pin(32768), PROMPT)
+        if isinstance(guard, ThreadedGuard):
+            guard.begin()
             assert worker.settle(SOON)
-        return seat
+        return guard
 
-    seat.inline = request.param
-    yield seat
+    guard.inline = request.param
+    yield guard
     for worker in workers:
         assert worker.settle(SOON)
         worker.end()
 
 
-def asked(seat, k=4):
-    return seat.propose(k, SOON).tokens
+def asked(guard, k=4):
+    return guard.propose(k, SOON).tokens
 
 
 @pytest.mark.parametrize("error", RAISED)
@@ -113,61 +113,61 @@ def test_whatever_a_drafter_raises_costs_no_more_than_its_proposals(opened, what
         if at == what:
             raise error
 
-    seat = opened(ScriptedDrafter(lambda history, k: [7], inline=opened.inline, fail=fail))
+    guard = opened(ScriptedDrafter(lambda history, k: [7], inline=opened.inline, fail=fail))
     expected = () if what in ("open", "propose") else (7,)
-    assert asked(seat) == expected
-    seat.committed([7], now=True)
-    assert asked(seat) == (() if what == "commit" else expected)
-    seat.committed([7], now=True)
-    seat.rolled_back()
-    seat.close()
+    assert asked(guard) == expected
+    guard.committed([7], now=True)
+    assert asked(guard) == (() if what == "commit" else expected)
+    guard.committed([7], now=True)
+    guard.rolled_back()
+    guard.close()
     if what in ("open", "commit"):
-        assert f"{what} raised {type(error).__name__}" in seat.dropped
-    assert seat.refusals.count == (2 if what == "propose" else 0)
+        assert f"{what} raised {type(error).__name__}" in guard.dropped
+    assert guard.refusals.count == (2 if what == "propose" else 0)
 
 
 @pytest.mark.parametrize("error", RAISED)
-def test_a_rollback_that_raises_empties_the_seat(error):
+def test_a_rollback_that_raises_empties_the_guard(error):
     def fail(at):
         if at == "rollback":
             raise error
 
-    seat = Seat(ScriptedDrafter(fail=fail), SameIds(), n_vocab=32)
-    seat.open(fake_pin(), PROMPT)
-    seat.rolled_back()
-    assert f"rollback raised {type(error).__name__}" in seat.dropped
+    guard = InlineGuard(ScriptedDrafter(fail=fail), SameIds(), n_vocab=32)
+    guard.open(fake_pin(), PROMPT)
+    guard.rolled_back()
+    assert f"rollback raised {type(error).__name__}" in guard.dropped
 
 
 @pytest.mark.parametrize("junk", JUNK)
 def test_what_is_no_sound_proposal_costs_it_and_is_counted(opened, junk):
-    seat = opened(Spoken(junk, inline=opened.inline))
-    assert asked(seat) == ()
-    assert (seat.refusals.count, seat.dropped) == (1, "")
-    assert str(seat.refusals).startswith("1 proposal refused, the last: propose")  # or "proposed"
-    assert asked(seat) == (7,)
+    guard = opened(Spoken(junk, inline=opened.inline))
+    assert asked(guard) == ()
+    assert (guard.refusals.count, guard.dropped) == (1, "")
+    assert str(guard.refusals).startswith("1 proposal refused, the last: propose")  # or "proposed"
+    assert asked(guard) == (7,)
 
 
 def test_refusals_are_counted_beyond_the_session(opened):
     refusals = Refusals()
     for _ in range(2):
-        seat = opened(Spoken([5], "six", inline=opened.inline), refusals=refusals)
-        assert asked(seat) == asked(seat) == ()
-        seat.close()
+        guard = opened(Spoken([5], "six", inline=opened.inline), refusals=refusals)
+        assert asked(guard) == asked(guard) == ()
+        guard.close()
     assert str(refusals) == (
         "4 proposals refused, the last: proposed a str, not a Proposal; return a Proposal, or EMPTY"
     )
 
 
 def test_three_unsound_proposals_in_a_row_are_too_many(opened):
-    seat = opened(Spoken([1], [2], [3], inline=opened.inline))
-    assert asked(seat) == asked(seat) == asked(seat) == ()
-    assert "not a Proposal" in seat.dropped
+    guard = opened(Spoken([1], [2], [3], inline=opened.inline))
+    assert asked(guard) == asked(guard) == asked(guard) == ()
+    assert "not a Proposal" in guard.dropped
 
 
 def test_an_id_outside_the_vocabulary_ends_a_proposal_and_is_no_refusal(opened):
-    seat = opened(Spoken(Proposal((12, 40000)), inline=opened.inline))
-    assert asked(seat) == (12,)
-    assert seat.refusals.count == 0
+    guard = opened(Spoken(Proposal((12, 40000)), inline=opened.inline))
+    assert asked(guard) == (12,)
+    assert guard.refusals.count == 0
 
 
 @pytest.mark.parametrize(
@@ -175,17 +175,17 @@ def test_an_id_outside_the_vocabulary_ends_a_proposal_and_is_no_refusal(opened):
     [None, 5, Evil(), Ack(1, 4, "00"), Ack(Evil(), 4, "00")],
     ids=["nothing", "a number", "an object", "another history", "an object inside"],
 )
-def test_an_acknowledgement_that_is_none_empties_the_seat(opened, ack):
+def test_an_acknowledgement_that_is_none_empties_the_guard(opened, ack):
     class Liar(ScriptedDrafter):
         def open(self, target, prompt):
             session = super().open(target, prompt)
             session.commit = lambda tokens: ack
             return session
 
-    seat = opened(Liar(lambda history, k: [7], inline=opened.inline))
-    seat.committed([7], now=True)
-    assert asked(seat) == ()
-    assert seat.dropped
+    guard = opened(Liar(lambda history, k: [7], inline=opened.inline))
+    guard.committed([7], now=True)
+    assert asked(guard) == ()
+    assert guard.dropped
 
 
 class Twisted(SameIds):
@@ -198,9 +198,9 @@ class Twisted(SameIds):
 
 @pytest.mark.parametrize("junk", [junk for junk in JUNK if junk.id != "more than was asked for"])
 def test_what_a_bridge_makes_of_a_proposal_is_looked_at_as_well(opened, junk):
-    seat = opened(ScriptedDrafter(lambda history, k: [7], inline=opened.inline), Twisted(to_target=lambda p: junk))
-    assert asked(seat) == ()
-    assert seat.refusals.count == 1
+    guard = opened(ScriptedDrafter(lambda history, k: [7], inline=opened.inline), Twisted(to_target=lambda p: junk))
+    assert asked(guard) == ()
+    assert guard.refusals.count == 1
 
 
 def test_a_bridge_may_make_more_ids_of_a_proposal_than_were_asked_for(opened):
@@ -214,11 +214,11 @@ def test_whatever_a_bridge_raises_costs_no_more_than_the_proposal(opened, what, 
     def fail(argument):
         raise error
 
-    seat = opened(ScriptedDrafter(lambda history, k: [7], inline=opened.inline), Twisted(**{what: fail}))
-    assert asked(seat) == ()
-    seat.committed([7], now=True)
-    seat.close()
-    assert bool(seat.dropped) == (what == "to_drafter" or seat.dropped == "closed")
+    guard = opened(ScriptedDrafter(lambda history, k: [7], inline=opened.inline), Twisted(**{what: fail}))
+    assert asked(guard) == ()
+    guard.committed([7], now=True)
+    guard.close()
+    assert bool(guard.dropped) == (what == "to_drafter" or guard.dropped == "closed")
 
 
 @pytest.mark.parametrize(
@@ -226,19 +226,19 @@ def test_whatever_a_bridge_raises_costs_no_more_than_the_proposal(opened, what, 
     [None, 5, "text", ["text"], [2**70], (i for i in (5,)), Evil()],
     ids=["nothing", "a number", "a text", "texts", "70 bits", "a generator", "an object"],
 )
-def test_ids_from_a_bridge_that_are_none_empty_the_seat(opened, junk):
+def test_ids_from_a_bridge_that_are_none_empty_the_guard(opened, junk):
     given = iter([[5, 9, 3]])
     bridge = Twisted(to_drafter=lambda ids: next(given, junk))
-    seat = opened(ScriptedDrafter(lambda history, k: [7], inline=opened.inline), bridge)
-    seat.committed([7], now=True)
-    assert asked(seat) == ()
-    assert seat.dropped
+    guard = opened(ScriptedDrafter(lambda history, k: [7], inline=opened.inline), bridge)
+    guard.committed([7], now=True)
+    assert asked(guard) == ()
+    assert guard.dropped
 
 
 def test_a_drafter_with_a_vocabulary_of_its_own_gives_the_bridge_ids_of_it_only(opened):
     seen = []
     drafter = ScriptedDrafter(lambda history, k: [7, 99, 8], inline=opened.inline)
     drafter.vocabulary = FakeVocabulary(TokenizerPin("own", "fake", 32))
-    seat = opened(drafter, Twisted(to_target=lambda proposal: seen.append(proposal.tokens) or proposal))
-    assert asked(seat) == (7,)
+    guard = opened(drafter, Twisted(to_target=lambda proposal: seen.append(proposal.tokens) or proposal))
+    assert asked(guard) == (7,)
     assert seen == [(7,)]

@@ -6,7 +6,7 @@ import pytest
 
 from pilotfish.daemon.drafters.admission import TargetMemory
 from pilotfish.daemon.drafters.memory_bounds import Bound
-from pilotfish.daemon.drafters.memory_budget import CHECK_EVERY, Room
+from pilotfish.daemon.drafters.memory_budget import CHECK_EVERY, MemoryBudget
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.hooks.errors import AdmissionRefused
 from pilotfish.hooks.types import Footprint
@@ -27,24 +27,24 @@ class Memory:
 
 
 def test_what_fits_is_let_in_and_what_does_not_is_refused_with_the_sum():
-    room = Room(lambda: TARGET, Memory(4 * GB))
-    room.admit("small", Footprint(GB, GB // 8), [])
+    budget = MemoryBudget(lambda: TARGET, Memory(4 * GB))
+    budget.admit("small", Footprint(GB, GB // 8), [])
     with pytest.raises(AdmissionRefused, match="big does not fit: weights 4096 MiB"):
-        room.admit("big", Footprint(4 * GB, GB), [])
+        budget.admit("big", Footprint(4 * GB, GB), [])
 
 
 def test_what_others_took_is_not_given_twice():
-    room = Room(lambda: TARGET, Memory(4 * GB))
+    budget = MemoryBudget(lambda: TARGET, Memory(4 * GB))
     with pytest.raises(AdmissionRefused):
-        room.admit("second", Footprint(2 * GB, 0), [Footprint(2 * GB, 0)])
+        budget.admit("second", Footprint(2 * GB, 0), [Footprint(2 * GB, 0)])
 
 
 def test_pressure_is_looked_at_once_a_second_however_many_requests_come():
     memory, clock = Memory(8 * GB), FakeClock()
-    room = Room(lambda: TARGET, memory, clock)
+    budget = MemoryBudget(lambda: TARGET, memory, clock)
     for _ in range(100):
-        assert room.pressed([Footprint(GB, 0)]) == ""
+        assert budget.pressed([Footprint(GB, 0)]) == ""
     assert memory.looks == 1
     memory.free = GB // 8
     clock.advance(CHECK_EVERY)
-    assert "the target comes first" in room.pressed([Footprint(GB, 0)])
+    assert "the target comes first" in budget.pressed([Footprint(GB, 0)])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pilotfish.daemon.config.types import Config
-from pilotfish.daemon.drafters.pool import FIRST_RETRY, Lineup
+from pilotfish.daemon.drafters.pool import FIRST_RETRY, DrafterPool
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
@@ -66,25 +66,25 @@ def _identity() -> Any:
     return identity
 
 
-def lineup(**kwargs: Any) -> Lineup:
-    return Lineup(PIN, OWN, 32, host=kwargs.pop("host", object()), **kwargs)
+def pool(**kwargs: Any) -> DrafterPool:
+    return DrafterPool(PIN, OWN, 32, host=kwargs.pop("host", object()), **kwargs)
 
 
-def states(lineup: Lineup) -> dict[str, str]:
-    return {name: about["state"] for name, about in lineup.describe().items()}
+def states(pool: DrafterPool) -> dict[str, str]:
+    return {name: about["state"] for name, about in pool.describe().items()}
 
 
 def test_a_request_is_answered_without_a_drafter_that_is_still_loading():
     let = threading.Event()
     drafter = Heavy(load=lambda: let.wait(SOON) and None)
-    registry, line = registry_of(drafter), lineup()
+    registry, line = registry_of(drafter), pool()
     line.use(registry, ["heavy"])
-    assert line.seats(registry, [1, 2], 0.2) == []
+    assert line.guards(registry, [1, 2], 0.2) == []
     assert states(line) == {"heavy": "loading"}
     let.set()
     assert line.settle(SOON)
     assert states(line) == {"heavy": "ready"}
-    assert [seat.name for seat in line.seats(registry, [1, 2], 0.2)] == ["heavy"]
+    assert [guard.name for guard in line.guards(registry, [1, 2], 0.2)] == ["heavy"]
     line.close()
     assert drafter.done == ["load", "unload"]
 
@@ -97,16 +97,16 @@ def test_a_load_that_fails_is_tried_again_later():
         if len(tries) == 1:
             raise EngineError("no such server; start one")
 
-    registry, line = registry_of(drafter := Heavy(load=load)), lineup(clock=clock)
+    registry, line = registry_of(drafter := Heavy(load=load)), pool(clock=clock)
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
     assert states(line) == {"heavy": "failed"}
     assert "no such server" in line.describe()["heavy"]["about"]
-    line.seats(registry, [1], 0.2)
+    line.guards(registry, [1], 0.2)
     assert line.settle(SOON)
     assert len(tries) == 1
     clock.advance(FIRST_RETRY)
-    line.seats(registry, [1], 0.2)
+    line.guards(registry, [1], 0.2)
     assert line.settle(SOON)
     assert states(line) == {"heavy": "ready"}
     assert drafter.done == ["unload", "load"]
@@ -116,7 +116,7 @@ def test_one_that_does_not_fit_is_refused_with_the_sum():
     def admit(name: str, footprint: Footprint, others: object) -> None:
         raise ConfigError(f"{name} needs {footprint.total} bytes, 50 are free")
 
-    registry, line = registry_of(drafter := Heavy()), lineup(admit=admit)
+    registry, line = registry_of(drafter := Heavy()), pool(admit=admit)
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
     assert line.describe()["heavy"] == {"state": "refused", "about": "heavy needs 120 bytes, 50 are free"}
@@ -130,16 +130,16 @@ def test_one_that_did_not_fit_is_let_in_once_there_is_room():
         if footprint.total > room[0]:
             raise AdmissionRefused(f"{name} needs {footprint.total} bytes, {room[0]} are free")
 
-    registry, line = registry_of(drafter := Heavy()), lineup(admit=admit, clock=clock)
+    registry, line = registry_of(drafter := Heavy()), pool(admit=admit, clock=clock)
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
     assert line.describe()["heavy"] == {"state": "refused", "about": "heavy needs 120 bytes, 50 are free"}
     room[0] = 200
-    line.seats(registry, [1], 0.2)
+    line.guards(registry, [1], 0.2)
     assert line.settle(SOON)
     assert states(line) == {"heavy": "refused"}  # too soon
     clock.advance(FIRST_RETRY)
-    line.seats(registry, [1], 0.2)
+    line.guards(registry, [1], 0.2)
     assert line.settle(SOON)
     assert states(line) == {"heavy": "ready"}
     assert "load" in drafter.done
@@ -148,7 +148,7 @@ def test_one_that_did_not_fit_is_let_in_once_there_is_room():
 def test_a_vocabulary_that_nothing_joins_to_the_targets_is_a_reason():
     drafter = Heavy()
     drafter.vocabulary = FakeVocabulary(TokenizerPin("other", "gpt2", 8))
-    registry, line = registry_of(drafter), lineup()
+    registry, line = registry_of(drafter), pool()
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
     assert states(line) == {"heavy": "refused"}
@@ -157,17 +157,17 @@ def test_a_vocabulary_that_nothing_joins_to_the_targets_is_a_reason():
 
 def test_under_pressure_the_drafter_goes_first_and_comes_back_when_there_is_room():
     clock, why = FakeClock(), ["the system has 1 MB left"]
-    registry, line = registry_of(drafter := Heavy()), lineup(clock=clock, pressed=lambda loaded: why[0])
+    registry, line = registry_of(drafter := Heavy()), pool(clock=clock, pressed=lambda loaded: why[0])
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
-    assert line.seats(registry, [1], 0.2) == []
+    assert line.guards(registry, [1], 0.2) == []
     assert line.describe()["heavy"] == {"state": "unloaded", "about": "the system has 1 MB left"}
     clock.advance(FIRST_RETRY)
-    line.seats(registry, [1], 0.2)
+    line.guards(registry, [1], 0.2)
     assert line.settle(SOON)
     assert states(line) == {"heavy": "unloaded"}
     why[0] = ""
-    line.seats(registry, [1], 0.2)
+    line.guards(registry, [1], 0.2)
     assert line.settle(SOON)
     assert states(line) == {"heavy": "ready"}
     assert drafter.done == ["load", "unload", "load"]
@@ -175,7 +175,7 @@ def test_under_pressure_the_drafter_goes_first_and_comes_back_when_there_is_room
 
 def test_a_drafter_that_is_no_longer_wanted_gives_back_what_it_holds_and_others_stay():
     first, second = Heavy("first"), Heavy("second")
-    registry, line = registry_of(first, second), lineup()
+    registry, line = registry_of(first, second), pool()
     line.use(registry, ["first", "second"])
     assert line.settle(SOON)
     line.use(registry, ["second"])
@@ -186,7 +186,7 @@ def test_a_drafter_that_is_no_longer_wanted_gives_back_what_it_holds_and_others_
 
 
 def test_without_a_host_nothing_is_loaded():
-    registry, line = registry_of(drafter := Heavy()), lineup(host=None)
+    registry, line = registry_of(drafter := Heavy()), pool(host=None)
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
     assert states(line) == {"heavy": "refused"}
@@ -203,7 +203,7 @@ def test_one_that_wants_a_process_of_its_own_is_wrapped_and_kept_across_a_reload
         wrapped.append(outer)
         return outer
 
-    registry, line = registry_of(drafter), lineup(wrap=wrap)
+    registry, line = registry_of(drafter), pool(wrap=wrap)
     line.use(registry, ["heavy"])
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
@@ -213,15 +213,15 @@ def test_one_that_wants_a_process_of_its_own_is_wrapped_and_kept_across_a_reload
 
 
 def test_seats_come_in_the_order_of_preference():
-    registry, line = registry_of(ScriptedDrafter(name="b"), ScriptedDrafter(name="a")), lineup()
+    registry, line = registry_of(ScriptedDrafter(name="b"), ScriptedDrafter(name="a")), pool()
     line.use(registry, ["b", "a"])
-    assert [seat.name for seat in line.seats(registry, [1], 0.2)] == ["b", "a"]
+    assert [guard.name for guard in line.guards(registry, [1], 0.2)] == ["b", "a"]
 
 
 def test_a_drafters_own_word_is_shown():
     drafter = Heavy()
     drafter.status = lambda: "http://far: 3 ms away"
-    registry, line = registry_of(drafter), lineup()
+    registry, line = registry_of(drafter), pool()
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
     assert line.describe()["heavy"]["about"] == "http://far: 3 ms away"
@@ -232,10 +232,10 @@ def test_whatever_a_load_raises_stays_with_its_drafter(error):
     def load() -> None:
         raise error
 
-    registry, line = registry_of(Heavy(load=load), ScriptedDrafter(name="well")), lineup()
+    registry, line = registry_of(Heavy(load=load), ScriptedDrafter(name="well")), pool()
     line.use(registry, ["heavy", "well"])
     assert line.settle(SOON)
-    assert [seat.name for seat in line.seats(registry, [1], 0.2)] == ["well"]
+    assert [guard.name for guard in line.guards(registry, [1], 0.2)] == ["well"]
     assert states(line) == {"heavy": "failed", "well": "ready"}
     assert said(error) in line.describe()["heavy"]["about"]
 
@@ -260,7 +260,7 @@ def test_one_that_can_neither_load_nor_unload_has_failed_and_is_tried_again(erro
             raise WorldError("no such server")
 
     clock, drafter = FakeClock(), Stuck(error, load)
-    registry, line = registry_of(drafter), lineup(clock=clock)
+    registry, line = registry_of(drafter), pool(clock=clock)
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
     assert states(line) == {"heavy": "failed"}
@@ -269,17 +269,17 @@ def test_one_that_can_neither_load_nor_unload_has_failed_and_is_tried_again(erro
     assert about.endswith("tried again in 5 s")
     drafter.error = None
     clock.advance(FIRST_RETRY)
-    line.seats(registry, [1], 0.2)
+    line.guards(registry, [1], 0.2)
     assert line.settle(SOON)
     assert states(line) == {"heavy": "ready"}
 
 
 @pytest.mark.parametrize("error", RAISED)
 def test_one_that_does_not_give_its_memory_back_under_pressure_has_failed(error):
-    registry, line = registry_of(Stuck(error)), lineup(pressed=lambda loaded: "the system has 1 MB left")
+    registry, line = registry_of(Stuck(error)), pool(pressed=lambda loaded: "the system has 1 MB left")
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
-    assert line.seats(registry, [1], 0.2) == []
+    assert line.guards(registry, [1], 0.2) == []
     assert line.settle(SOON)
     assert states(line) == {"heavy": "failed"}
     about = line.describe()["heavy"]["about"]
@@ -289,7 +289,7 @@ def test_one_that_does_not_give_its_memory_back_under_pressure_has_failed(error)
 @pytest.mark.parametrize("error", RAISED)
 def test_one_that_cannot_unload_does_not_keep_the_others_from_it(error):
     stuck, well = Stuck(error), Heavy("well")
-    registry, line = registry_of(stuck, well), lineup()
+    registry, line = registry_of(stuck, well), pool()
     line.use(registry, ["heavy", "well"])
     assert line.settle(SOON)
     line.close()
@@ -299,10 +299,10 @@ def test_one_that_cannot_unload_does_not_keep_the_others_from_it(error):
 def test_a_footprint_that_is_none_is_a_failure_and_nothing_is_loaded():
     drafter = Heavy()
     drafter.footprint = lambda host, target, options: 5
-    registry, line = registry_of(drafter), lineup(pressed=lambda loaded: str(sum(f.total for f in loaded) > 1000 or ""))
+    registry, line = registry_of(drafter), pool(pressed=lambda loaded: str(sum(f.total for f in loaded) > 1000 or ""))
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
-    assert line.seats(registry, [1], 0.2) == []
+    assert line.guards(registry, [1], 0.2) == []
     assert "footprint returned a int" in line.describe()["heavy"]["about"]
     assert "load" not in drafter.done
 
@@ -318,9 +318,9 @@ def test_an_attribute_that_raises_costs_its_drafter_a_seat_at_most(attribute, er
 
     odd = Odd(name="odd", inline=False)
     setattr(Odd, attribute, property(broken))
-    registry, line = registry_of(odd, ScriptedDrafter(name="well")), lineup()
+    registry, line = registry_of(odd, ScriptedDrafter(name="well")), pool()
     line.use(registry, ["odd", "well"])
-    names = [seat.name for seat in line.seats(registry, [1], 0.2)]
+    names = [guard.name for guard in line.guards(registry, [1], 0.2)]
     if isinstance(error, AttributeError) or attribute == "status":
         assert names == ["odd", "well"]
         assert f"status raised {type(error).__name__}" in line.describe()["odd"]["about"]
@@ -329,13 +329,13 @@ def test_an_attribute_that_raises_costs_its_drafter_a_seat_at_most(attribute, er
 
 
 def test_refused_proposals_are_counted_over_all_requests_and_shown():
-    registry, line = registry_of(drafter := ScriptedDrafter(lambda history, k: ["five"])), lineup()
+    registry, line = registry_of(drafter := ScriptedDrafter(lambda history, k: ["five"])), pool()
     line.use(registry, ["scripted"])
     assert line.describe()["scripted"]["about"] == ""
     for _ in range(2):
-        (seat,) = line.seats(registry, [1], 0.2)
-        assert seat.propose(4).tokens == ()
-        seat.close()
+        (guard,) = line.guards(registry, [1], 0.2)
+        assert guard.propose(4).tokens == ()
+        guard.close()
     about = "2 proposals refused, the last: proposed a str as an id; make every id an int: int(token)"
     assert line.describe()["scripted"] == {"state": "ready", "about": about}
     drafter.status = lambda: "all is\nwell\x1b[31m"
@@ -347,10 +347,10 @@ def test_where_nobody_can_tell_whether_memory_is_short_requests_are_answered_wit
     def pressed(loaded: object) -> str:
         raise error
 
-    registry, line = registry_of(Heavy()), lineup(pressed=pressed)
+    registry, line = registry_of(Heavy()), pool(pressed=pressed)
     line.use(registry, ["heavy"])
     assert line.settle(SOON)
-    assert [seat.name for seat in line.seats(registry, [1], 0.2)] == ["heavy"]
+    assert [guard.name for guard in line.guards(registry, [1], 0.2)] == ["heavy"]
     assert states(line) == {"heavy": "ready"}
 
 
@@ -359,13 +359,13 @@ def test_where_the_system_has_no_thread_left_a_drafter_has_failed_and_is_tried_a
         raise RuntimeError("can't start new thread")
 
     clock = FakeClock()
-    registry, line = registry_of(Heavy()), lineup(clock=clock)
+    registry, line = registry_of(Heavy()), pool(clock=clock)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
         line.use(registry, ["heavy"])
-        assert line.seats(registry, [1], 0.2) == []
+        assert line.guards(registry, [1], 0.2) == []
     assert line.describe()["heavy"]["about"] == "the system has no thread left for it; tried again in 5 s"
     clock.advance(FIRST_RETRY)
-    line.seats(registry, [1], 0.2)
+    line.guards(registry, [1], 0.2)
     assert line.settle(SOON)
     assert states(line) == {"heavy": "ready"}

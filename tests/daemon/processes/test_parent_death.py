@@ -1,4 +1,4 @@
-"""A tethered child does not outlive its parent."""
+"""A tied child does not outlive its parent."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CHILD = (
 )
 PARENT = (
     "import subprocess, sys, time\n"
-    "from pilotfish.daemon.processes.parent_death import tethered_environment\n"
-    "child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], env=tethered_environment(),\n"
+    "from pilotfish.daemon.processes.parent_death import tied_environment\n"
+    "child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], env=tied_environment(),\n"
     "                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
     "child.stdout.readline()\n"
     "print(child.pid, flush=True)\n"

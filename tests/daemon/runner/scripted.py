@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from aiohttp.test_utils import TestClient, TestServer
 
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
-from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome, Timings
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, Timings
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.daemon.runner.server import Server
@@ -19,7 +19,7 @@ from pilotfish.hooks.types import SessionReport
 
 SECONDS = 60.0  # what a test waits for at most; far more than anything takes
 BODY = {"prompt": "2 3 4", "n_predict": 3, "temperature": 0}
-WORDS = [Emission(5, "five "), Emission(6, "six ", drafted=True), Emission(7, "seven", drafted=True)]
+WORDS = [OutputToken(5, "five "), OutputToken(6, "six ", drafted=True), OutputToken(7, "seven", drafted=True)]
 
 
 class ScriptedGenerator:
@@ -30,7 +30,7 @@ class ScriptedGenerator:
 
     def __init__(
         self,
-        batches: Sequence[Sequence[Emission]] = (WORDS,),
+        batches: Sequence[Sequence[OutputToken]] = (WORDS,),
         *,
         outcome: Outcome | None = None,
         error: BaseException | None = None,
@@ -55,7 +55,7 @@ class ScriptedGenerator:
     def generate(
         self,
         request: GenerationRequest,
-        emit: Callable[[Sequence[Emission]], None],
+        emit: Callable[[Sequence[OutputToken]], None],
         cancelled: Callable[[], bool],
     ) -> Outcome:
         self.requests.append(request)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pilotfish.daemon.core.generation import Emission, GenerationRequest, Outcome, Timings
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, Timings
 from pilotfish.daemon.runner import engine_thread
 from pilotfish.daemon.runner.engine_thread import EngineThread, Job
 from pilotfish.hooks.errors import EngineError
@@ -28,16 +28,16 @@ async def drain(job):
 
 async def test_everything_emitted_arrives_in_order_and_then_the_outcome():
     job = Job(REQUEST)
-    emissions = [Emission(i % 30, str(i)) for i in range(10_000)]
+    output_tokens = [OutputToken(i % 30, str(i)) for i in range(10_000)]
 
     def engine():
-        for start in range(0, len(emissions), 7):
-            job.emit(emissions[start : start + 7])
+        for start in range(0, len(output_tokens), 7):
+            job.emit(output_tokens[start : start + 7])
         job.finish(DONE)
 
     thread = threading.Thread(target=engine)
     thread.start()
-    assert await drain(job) == emissions
+    assert await drain(job) == output_tokens
     assert job.outcome() == DONE
     thread.join()
 
@@ -58,7 +58,7 @@ async def test_a_full_backlog_holds_the_engine_until_the_reader_takes_something(
 
     def engine():
         for i in range(4):
-            job.emit([Emission(i), Emission(i)])
+            job.emit([OutputToken(i), OutputToken(i)])
             emitted.append(i)
             if i == 1:
                 twice.set()

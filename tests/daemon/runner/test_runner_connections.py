@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from pilotfish.daemon.core.generation import Emission
+from pilotfish.daemon.core.generation import OutputToken
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.daemon.runner import main
 from pilotfish.daemon.runner.launch_arguments import parse
@@ -60,7 +60,7 @@ async def _until_healthy(http: aiohttp.ClientSession, serving: asyncio.Task[main
 
 
 async def test_a_client_that_stops_reading_ends_its_generation(start):
-    generator = ScriptedGenerator([[Emission(5, "on " * 20000)]] * 10_000)
+    generator = ScriptedGenerator([[OutputToken(5, "on " * 20000)]] * 10_000)
     async with start(generator, Limits(stall=0.2)) as (port, _):
         with not_reading(port, "/completion", {**BODY, "stream": True}):
             await until(lambda: generator.cancelled)

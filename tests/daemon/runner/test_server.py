@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pilotfish.daemon.core.generation import Emission, Outcome, Timings
+from pilotfish.daemon.core.generation import Outcome, OutputToken, Timings
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.hooks.types import TokenLogprob
 from tests.daemon.runner.scripted import BODY, WORDS, ScriptedGenerator, ask, events, serving
@@ -73,7 +73,7 @@ async def test_drafted_tokens_are_marked_on_request_only():
 
 
 async def test_text_held_for_a_stop_string_gives_an_empty_chunk_as_in_stock():
-    held = [Emission(5, ""), Emission(6, "5 6 ")]
+    held = [OutputToken(5, ""), OutputToken(6, "5 6 ")]
     async with serving(ScriptedGenerator([held])) as client:
         *chunks, _ = await events(client, **BODY, stop=["6 7"])
 
@@ -82,7 +82,7 @@ async def test_text_held_for_a_stop_string_gives_an_empty_chunk_as_in_stock():
 
 async def test_halves_of_a_character_travel_with_the_one_that_completes_it():
     engine = FakeEngine(pieces={5: b"\xf0\x9f", 6: b"\x98\x8a"})
-    batches = [[Emission(5, "")], [Emission(6, "😊")], [Emission(5, "")]]
+    batches = [[OutputToken(5, "")], [OutputToken(6, "😊")], [OutputToken(5, "")]]
     async with serving(ScriptedGenerator(batches, engine=engine)) as client:
         *chunks, final = await events(client, **BODY)
         _, whole = await ask(client, **BODY, return_tokens=True)
@@ -93,7 +93,7 @@ async def test_halves_of_a_character_travel_with_the_one_that_completes_it():
 
 
 async def test_control_characters_are_escaped_and_other_text_is_utf8():
-    async with serving(ScriptedGenerator([[Emission(5, 'a\x07b\n"é😊')]])) as client:
+    async with serving(ScriptedGenerator([[OutputToken(5, 'a\x07b\n"é😊')]])) as client:
         response = await client.post("/completion", json={**BODY, "stream": True})
         raw = await response.read()
 
@@ -105,7 +105,7 @@ async def test_control_characters_are_escaped_and_other_text_is_utf8():
 
 async def test_log_probabilities_have_stocks_shape():
     logprob = TokenLogprob(5, -0.5, b"5 ", (TokenLogprob(5, -0.5, b"5 "), TokenLogprob(9, float("-inf"), b"\xc3")))
-    async with serving(ScriptedGenerator([[Emission(5, "5 ", logprob=logprob)]])) as client:
+    async with serving(ScriptedGenerator([[OutputToken(5, "5 ", logprob=logprob)]])) as client:
         chunk, final = await events(client, **BODY, n_probs=2)
         _, whole = await ask(client, **BODY, n_probs=2)
 
@@ -125,9 +125,9 @@ async def test_log_probabilities_have_stocks_shape():
 
 
 async def test_the_stop_strings_own_tokens_have_no_probabilities_in_a_whole_answer():
-    emissions = [Emission(t, "", logprob=TokenLogprob(t, -1.0, b"%d " % t)) for t in (5, 6, 7)]
+    output_tokens = [OutputToken(t, "", logprob=TokenLogprob(t, -1.0, b"%d " % t)) for t in (5, 6, 7)]
     outcome = Outcome("word", Timings(prompt_n=3, predicted_n=3), stopping_word="6 7")
-    async with serving(ScriptedGenerator([emissions], outcome=outcome)) as client:
+    async with serving(ScriptedGenerator([output_tokens], outcome=outcome)) as client:
         _, whole = await ask(client, **BODY, n_probs=1, stop="6 7")
 
     assert [entry["id"] for entry in whole["completion_probabilities"]] == [5]

@@ -210,8 +210,8 @@ def test_a_killed_runner_takes_it_along(server):
 WATCH = f"""
 import sys
 sys.path.insert(0, {str(Path(tied.__file__).parent)!r})
-import tether
-sys.exit(tether.watch(sys.argv[1:]))
+import tie
+sys.exit(tie.watch(sys.argv[1:]))
 """
 
 

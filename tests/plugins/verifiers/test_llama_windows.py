@@ -10,7 +10,7 @@ import pytest
 
 from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.core.controller import Eager
-from pilotfish.daemon.core.generation import Emission, GenerationRequest
+from pilotfish.daemon.core.generation import GenerationRequest, OutputToken
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
@@ -40,11 +40,11 @@ def generate(
     tables = {"oracle": {"tokens": [5] * n, "wrong_every": 2}} if drafts else {}
     config = Config(drafters=Drafters(tuple(tables), tables))
     generator = Generator(engine, pin, Registry.load(config), config, controller=Eager)
-    emissions: list[Emission] = []
+    output_tokens: list[OutputToken] = []
     request = GenerationRequest(prompt, SAMPLING, n_predict=n, cache_prompt=cache)
-    outcome = generator.generate(request, emissions.extend, lambda: False)
+    outcome = generator.generate(request, output_tokens.extend, lambda: False)
     assert outcome.stop_type == "limit"
-    return [emission.token for emission in emissions]
+    return [output_token.token for output_token in output_tokens]
 
 
 def test_it_is_found_out_at_load_and_said(windowed: tuple[LlamaEngine, TargetPin]) -> None:
