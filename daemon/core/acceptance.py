@@ -45,7 +45,7 @@ class Acceptance:
         self._positions: dict[tuple[str, int], _Sightings] = {}  # whatever the confidence
 
     def estimate(self, drafter: str, confidence: float, draft_position: int = 0) -> float:
-        """Probability that the token at `draft_position` is right, given its `confidence` and that those before it were."""
+        """Probability that a token of this `confidence` at `draft_position` is right, if all before it were."""
         bucket = _bucket(confidence)
         found = self._buckets.get((drafter, bucket))
         rate = confidence if found is None else found.rate(confidence, WORD_WEIGHT)
