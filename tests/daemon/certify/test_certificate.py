@@ -235,9 +235,16 @@ def test_whole_numbers_will_do_for_real_ones(options: EngineOptions) -> None:
     assert lookup_roundtrip(replace(certificate(identity(options)), seconds=59)).seconds == 59
 
 
-@pytest.mark.parametrize("wrong", [{"flash_attention": "yes"}, {"name": None}, {"max_context": 1.5}])
-def test_a_lane_of_other_types_is_no_lane(wrong: dict[str, object], options: EngineOptions) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
+@pytest.mark.parametrize(
+    ("named", "wrong"),
+    [
+        ("flash_attention", {"setting": replace(LANE.setting, flash_attention="yes")}),
+        ("name", {"name": None}),
+        ("max_context", {"max_context": 1.5}),
+    ],
+)
+def test_a_lane_of_other_types_is_no_lane(named: str, wrong: dict[str, Any], options: EngineOptions) -> None:
+    with pytest.raises(ValueError, match=named):
         lookup_roundtrip(certificate(identity(options), replace(LANE, **wrong)))
 
 
