@@ -3,6 +3,6 @@
 from pilotfish.hooks.drafting import HistoryDrafter
 from pilotfish.hooks.history import History
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import EMPTY, Ack, Proposal, TargetPin
+from pilotfish.hooks.types import EMPTY, Ack, Placement, Proposal, TargetPin
 
-__all__ = ["EMPTY", "Ack", "History", "HistoryDrafter", "Proposal", "TargetPin", "hookimpl"]
+__all__ = ["EMPTY", "Ack", "History", "HistoryDrafter", "Placement", "Proposal", "TargetPin", "hookimpl"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DraftSession
-from pilotfish.hooks.types import EMPTY, Ack, Proposal, TargetPin
+from pilotfish.hooks.types import EMPTY, Ack, Placement, Proposal, TargetPin
 
 
 class HistorySession:
@@ -33,11 +33,11 @@ class HistorySession:
 class HistoryDrafter:
     """Subclass, set `name`, write `suggest`, register the class: that is a drafter.
 
-    `inline` stays False for drafters that may be slow; they then get a thread and a deadline.
+    It gets a thread and a deadline, unless it says that it is quick: `placement = Placement.INLINE`.
     """
 
     name = "history"
-    inline = False
+    placement = Placement.THREAD
 
     def __init__(self, config: object = None) -> None:
         self.config = config

@@ -16,6 +16,10 @@ A session's life, as the coordinator drives it::
 
 All calls of one session come from one thread at a time. No call may touch an event loop. A call out of turn (verify
 before the prompt is fed, commit without verify, anything after close) raises PilotfishError.
+
+A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
+it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
+`CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`.
 """
 
 from __future__ import annotations
@@ -27,11 +31,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from pilotfish.hooks.types import (
     Ack,
+    DeviceMemory,
     EngineOptions,
     EnginePin,
     EngineSetting,
     Footprint,
     Lane,
+    Placement,
     Proposal,
     SamplingParams,
     TargetPin,
@@ -68,17 +74,23 @@ class DraftSession(Protocol):
 class Drafter(Protocol):
     """Guesses tokens ahead of the target.
 
-    `name` is the registry name. `inline = True` promises that `propose` and `commit` return within a
-    millisecond whatever the history's length; such a drafter runs on the engine thread. Any other is given a
-    thread of its own, and is waited for only as long as the account can pay.
+    `name` is the registry name. `placement` says where it computes, and must be a `Placement`:
 
-    A drafter may also have `elsewhere = True`: it computes on another machine, so that drafting ahead while the
-    target computes costs nothing here. Or `engine_thread = True`: it computes with the target's own engine library,
-    which two threads of a process would slow down; its calls run on the engine's thread, and are waited for.
+    - INLINE promises that `propose` and `commit` return within a millisecond whatever the history's length; it is
+      called on the engine's thread.
+    - ENGINE_THREAD is for one that computes with the target's own engine library, which two threads of a process
+      would slow down: its calls run on the engine's thread, and are waited for.
+    - THREAD gives it a thread of its own, and it is waited for only as long as the account can pay.
+    - PROCESS is THREAD in a process that pilotfish starts for it. Only of use for a `LoadableDrafter`; any other is
+      used as with THREAD.
+    - REMOTE computes on another machine, and is asked ahead while the target computes.
+
+    One without a placement is not used, and the log says why. Neither is one whose `inline`, `hosted`, `elsewhere` or
+    `engine_thread`, which pilotfish 0.1 read, say something else than its placement.
     """
 
     name: str
-    inline: bool
+    placement: Placement
 
     def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
         """Start a session whose history is `prompt` (ids in this drafter's vocabulary, round 0)."""
@@ -104,6 +116,45 @@ class Vocabulary(Protocol):
         ...
 
 
+@runtime_checkable
+class SpeaksVocabulary(Protocol):
+    """A drafter that may have another vocabulary than the target. One that is none speaks the target's own ids."""
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """Its own, known once it is loaded; None means the target's ids."""
+        ...
+
+
+@runtime_checkable
+class ServesSessions(Protocol):
+    """A drafter that can be used by several sessions at a time, which a draft host then lets it. Others serve one."""
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions may be open at once; at least one."""
+        ...
+
+
+@runtime_checkable
+class TellsStatus(Protocol):
+    """A drafter with something to say of itself in `pilotfish status`."""
+
+    def status(self) -> str:
+        """One line for a person; empty for nothing. Asked by any thread."""
+        ...
+
+
+@runtime_checkable
+class MayEnd(Protocol):
+    """A drafter whose loaded state may be gone without `unload`, as a process may be. It is loaded again later."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether what `load` got is still there."""
+        ...
+
+
 class Host(Protocol):
     """What pilotfish does for a drafter that has something to load."""
 
@@ -119,18 +170,13 @@ class Host(Protocol):
 
 
 @runtime_checkable
-class LoadableDrafter(Drafter, Protocol):
+class LoadableDrafter(Drafter, SpeaksVocabulary, Protocol):
     """A drafter with weights or a connection, which it gets before the first session and gives back at the end.
 
     pilotfish asks for `footprint`, admits it or refuses it, and calls `load` on a thread of its own, so that no
     request waits for it; a load that raised is tried again later, at growing distances. `load` and `unload` may
     follow each other any number of times; sessions are only open in between.
-
-    `vocabulary` is known once loaded; None means that the drafter speaks the target's own ids. With `hosted = True`
-    (optional) pilotfish runs the drafter in a process of its own instead of beside the target.
     """
-
-    vocabulary: Vocabulary | None
 
     def footprint(self, host: Host, target: TargetPin, options: EngineOptions) -> Footprint | None:
         """What `load` and one session will need on this machine, from metadata alone; None when that is nothing.
@@ -160,8 +206,6 @@ class Bridge(Protocol):
 
     `to_drafter` is called with the prompt first, then with each commit in order; `to_target` in between, any number
     of times, for a proposal that continues everything `to_drafter` gave so far.
-
-    A bridge may have a method `drafter_ids(k) -> int`: how many ids to ask the drafter for to get k target ids.
     """
 
     def to_drafter(self, target_ids: Sequence[int]) -> Sequence[int]:
@@ -172,6 +216,15 @@ class Bridge(Protocol):
 
     def to_target(self, proposal: Proposal) -> Proposal:
         """A proposal in target ids that continues the committed target ids, cut where it cannot be expressed."""
+        ...
+
+
+@runtime_checkable
+class CountsDrafterIds(Protocol):
+    """A bridge between vocabularies that cut text into pieces of different lengths."""
+
+    def drafter_ids(self, k: int) -> int:
+        """How many ids to ask the drafter for to get `k` target ids; without this it is asked for `k`."""
         ...
 
 
@@ -337,6 +390,42 @@ class CertifiableVerifier(Verifier, Protocol):
 
         The setting's `environment` is in force already when this is called. Raises EngineError or BrokenModel.
         """
+        ...
+
+
+@runtime_checkable
+class ReadsVocabularies(Protocol):
+    """A verifier that can open a vocabulary without its weights."""
+
+    def vocabulary(self, source: TargetPin | Path, /) -> AbstractContextManager[Vocabulary]:
+        """The vocabulary of a GGUF or a tokenizer file. Raises PilotfishError."""
+        ...
+
+
+@runtime_checkable
+class TellsFootprint(Protocol):
+    """A verifier that knows what a target takes. Of another's target the weights are counted, and no cache."""
+
+    def footprint(self, pin: TargetPin, options: EngineOptions) -> Footprint:
+        """What `load` will take, from metadata alone. Raises BrokenModel or EngineError."""
+        ...
+
+
+@runtime_checkable
+class TellsMemory(Protocol):
+    """A verifier that can be asked about accelerators. Without this only the system's memory is known."""
+
+    def memory(self, device: str) -> DeviceMemory | None:
+        """The memory of `device`, a name as in `Footprint`; None where the engine has no such device."""
+        ...
+
+
+@runtime_checkable
+class Requantizes(Protocol):
+    """A verifier that can write weights in another number format, for the lab."""
+
+    def requantize(self, source: Path, target: Path, kind: str) -> None:
+        """Write the model `source` to `target` as `kind`, e.g. `Q4_0`. Raises EngineError."""
         ...
 
 

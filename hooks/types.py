@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,29 @@ class Proposal:
 EMPTY = Proposal()
 
 
+class Placement(StrEnum):
+    """Where a drafter computes, which decides how it is called."""
+
+    INLINE = "inline"  # on the engine's thread: `propose` and `commit` return within a millisecond, always
+    ENGINE_THREAD = "engine thread"  # on it and waited for: it computes with the target's own engine library
+    THREAD = "thread"  # on a thread of its own beside the target
+    PROCESS = "process"  # in a process of its own, which pilotfish starts for it
+    REMOTE = "remote"  # on another machine, so that drafting while the target computes costs nothing here
+
+
+class Parity(StrEnum):
+    """What is promised about an answer's ids, from the strictest promise to none at all."""
+
+    STOCK = "stock"  # the lane holds stock's single-token step under stock settings
+    LANE = "lane"  # the same ids with speculation on, off, or with any drafter
+    NONE = "none"  # nothing was shown to be equal
+
+    def keeps(self, wanted: Parity) -> bool:
+        """Whether this promise is at least as strict as `wanted`."""
+        strictest_first = list(Parity)
+        return strictest_first.index(self) <= strictest_first.index(wanted)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSetting:
     """What decides which code an engine runs for a forward of a given shape. Two settings of equal values are one.
@@ -72,9 +96,6 @@ class Lane:
     A forward of width w feeds w tokens of one sequence: the pending token, then w - 1 proposals. The coordinator
     only runs forwards whose width is in `widths`; a plain step has the smallest width of the lane.
 
-    `parity` is `stock` (the class holds stock's single-token step under stock settings), `lane` (same ids with
-    speculation on, off, or with any drafter) or `none` (nothing was shown to be equal).
-
     With `prefill_block` prompts are fed in blocks of that many tokens whatever the launch asks for: the rows were
     compared after such blocks. `exact_cache` says that cells do not depend on the block that wrote them, so that any
     prefix of an earlier request may be kept. Beyond `max_context` cells nothing was compared: only forwards of the
@@ -84,7 +105,7 @@ class Lane:
     name: str = field(default="plain", compare=False)  # for people
     widths: tuple[int, ...] = (1,)
     setting: EngineSetting = EngineSetting()
-    parity: str = "lane"
+    parity: Parity = Parity.LANE
     reason: str = ""  # why the lane is no wider than it is, for a person
     prefill_block: int | None = None
     exact_cache: bool = False

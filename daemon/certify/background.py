@@ -17,7 +17,7 @@ from pilotfish.daemon.certify.probe_wire import options_from_json, options_to_js
 from pilotfish.daemon.config import files
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
-from pilotfish.hooks.types import EngineOptions, TargetPin
+from pilotfish.hooks.types import EngineOptions, Parity, TargetPin
 
 log = logging.getLogger("pilotfish.certifier")
 
@@ -25,7 +25,7 @@ MODULE = "pilotfish.daemon.certify.background"
 NICENESS = 19
 
 
-def job_line(pin: TargetPin, options: EngineOptions, parity: str, verifier: str, budget: float) -> str:
+def job_line(pin: TargetPin, options: EngineOptions, parity: Parity, verifier: str, budget: float) -> str:
     """What the process reads first; `budget` is in seconds."""
     job = {"pin": pin_to_json(pin), "options": options_to_json(options), "parity": parity, "verifier": verifier}
     return json.dumps({**job, "budget": budget}) + "\n"
@@ -54,7 +54,7 @@ def _certify(job: dict[str, Any]) -> int:
     if verifier is None:
         raise EngineError(f"no verifier is named {job['verifier']!r} any more")
     pin, options = pin_from_json(job["pin"]), options_from_json(job["options"])
-    certificate, path = certify(pin, verifier, options, parity=job["parity"], budget=job["budget"])
+    certificate, path = certify(pin, verifier, options, parity=Parity(job["parity"]), budget=job["budget"])
     log.info("%s: %s: %s", certificate.model, "certified" if path else "not certified", certificate.summary())
     return 0 if path else 1
 

@@ -23,7 +23,7 @@ from pilotfish.daemon.certify.lanes import ranges
 from pilotfish.daemon.certify.probe_wire import lane_from_json, lane_to_json, typed
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.protocols import CertifiableVerifier, Verifier
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
 from pilotfish.manifests.looking import is_dir, is_file
 from pilotfish.manifests.remembered import write_atomically
 
@@ -47,7 +47,7 @@ class Identity:
     cache_type_v: str | None
     flash_attention: bool | None
     environment: tuple[tuple[str, str], ...]  # what it tells the engine
-    parity: str = "lane"
+    parity: Parity = Parity.LANE
 
     @property
     def key(self) -> str:
@@ -60,7 +60,7 @@ class Identity:
         return [name for name in mine if mine[name] != theirs[name]]
 
 
-def identity_of(pin: TargetPin, engine: str, options: EngineOptions, parity: str = "lane") -> Identity:
+def identity_of(pin: TargetPin, engine: str, options: EngineOptions, parity: Parity = Parity.LANE) -> Identity:
     """The identity of a load that is about to happen; `engine` is the fingerprint of what would load it."""
     return Identity(
         weights=tuple(weight.digest for weight in pin.weights),
@@ -76,7 +76,7 @@ def identity_of(pin: TargetPin, engine: str, options: EngineOptions, parity: str
     )
 
 
-def identity_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: str) -> Identity | None:
+def identity_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: Parity) -> Identity | None:
     """The identity of loading `pin` with `verifier`; None when its models cannot be certified. Loads nothing."""
     if not isinstance(verifier, CertifiableVerifier):
         return None

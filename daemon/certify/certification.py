@@ -15,7 +15,7 @@ from pilotfish.daemon.certify.probe_process import RemoteProbe
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.sample_text import SAMPLE
-from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Parity, TargetPin
 
 log = logging.getLogger("pilotfish.certifier")
 
@@ -27,7 +27,7 @@ def certify(
     verifier: Verifier,
     options: EngineOptions,
     *,
-    parity: str = "lane",
+    parity: Parity = Parity.LANE,
     budget: float = BUDGET,
     progress: Progress = lambda what: None,
 ) -> tuple[Certificate, Path | None]:

@@ -53,7 +53,7 @@ from pilotfish.daemon.certify.measure import (
 from pilotfish.daemon.certify.probe_driver import Deadline, Material, OutOfTime, ProbeDriver
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import Probe
-from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity
 
 log = logging.getLogger("pilotfish.certifier")
 
@@ -132,7 +132,7 @@ class Certifier:
         self._progress("measuring stock settings")
         self._measured.append(self._measure_stock(stock))
         self._choose_widths(self._measured[0])
-        if self._task.identity.parity == "stock":
+        if self._task.identity.parity is Parity.STOCK:
             return
         kept: ProbeDriver | None = stock
         if not self._task.keep_stock:
@@ -145,7 +145,7 @@ class Certifier:
         step = stock.noise * max(seconds for (width, _), seconds in stock.costs.items() if width == 1)
         wanted = (
             ALL_WIDTHS
-            if self._task.identity.parity == "stock"
+            if self._task.identity.parity is Parity.STOCK
             else widths_within(CANDIDATE_SHARE * self._survey_ends.left, step, len(stock.rows))
         )
         if wanted[-1] < ALL_WIDTHS[-1]:
@@ -176,7 +176,7 @@ class Certifier:
 
     def _measure_stock(self, driver: ProbeDriver) -> Measured:
         """All of it only where its own lane is wanted; otherwise what the candidates are compared with."""
-        own = self._task.identity.parity == "stock"
+        own = self._task.identity.parity is Parity.STOCK
         sites = glance_sites(self._switch_points, self._n_ctx)
         rows: dict[Site, Rows] = {
             site: glance(driver, site, ALL_WIDTHS) if own else {1: tuple(driver.walk(site, 1, GLANCE_LEAST))}
@@ -247,7 +247,7 @@ class Certifier:
             offer.lane: (offer, measured)
             for measured in self._measured
             for offer in offers(measured, stock, self._switch_points)
-            if affordable(offer, measured) and (wanted != "stock" or offer.lane.parity == "stock")
+            if affordable(offer, measured) and (wanted is not Parity.STOCK or offer.lane.parity is Parity.STOCK)
         }
         return [by_lane[offer.lane] for offer in ranked([offer for offer, _ in by_lane.values()])]
 
@@ -285,7 +285,7 @@ class Certifier:
 
     def _plain(self) -> Lane:
         reason = next((m.trouble for m in self._measured[:1] if m.trouble), "") or self._why_plain()
-        return Lane(self._stock_setting.title, (1,), self._stock_setting, parity="none", reason=reason)
+        return Lane(self._stock_setting.title, (1,), self._stock_setting, parity=Parity.NONE, reason=reason)
 
     def _why_plain(self) -> str:
         found = [(o, m) for m in self._measured for o in offers(m, self._measured[0], self._switch_points)]

@@ -15,7 +15,7 @@ from typing import Any
 from pilotfish.daemon.certify.lanes import Measured, Site, agree, ranges
 from pilotfish.daemon.certify.measure import GLANCE_ROWS, glance
 from pilotfish.daemon.certify.probe_driver import OutOfTime, ProbeDriver
-from pilotfish.hooks.types import Lane
+from pilotfish.hooks.types import Lane, Parity
 
 log = logging.getLogger("pilotfish.certifier")
 
@@ -227,7 +227,7 @@ class Evidence:
 
     def _keep(self, widths: Sequence[int]) -> None:
         kept = tuple(widths) or (self._base,)
-        self.lane = replace(self.lane, widths=kept, parity=self.lane.parity if len(kept) > 1 else "none")
+        self.lane = replace(self.lane, widths=kept, parity=self.lane.parity if len(kept) > 1 else Parity.NONE)
 
 
 def _site(regime: Regime, number: int, limit: int) -> Site | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pilotfish.hooks.types import EngineSetting, Lane
+from pilotfish.hooks.types import EngineSetting, Lane, Parity
 
 MAX_WIDTH = 33  # wider blocks never paid on the machines measured: a forward's cost grows with its width
 ALL_WIDTHS = tuple(range(1, MAX_WIDTH + 1))
@@ -123,7 +123,7 @@ def offers(measured: Measured, stock: Measured, switch_points: Sequence[int]) ->
 
 def _offer(measured: Measured, stock: Measured, widths: tuple[int, ...], limit: int | None) -> Offer:
     as_stock = widths[0] == 1 and same_steps(measured, stock)
-    parity = "stock" if as_stock else "lane"
+    parity = Parity.STOCK if as_stock else Parity.LANE
     lane = Lane(measured.setting.title, widths, measured.setting, parity, max_context=limit)
     return Offer(
         lane,
@@ -210,7 +210,7 @@ def ranked(found: Sequence[Offer]) -> list[Offer]:
     while left:
         best = min(offer.ratio for offer in left)
         near = [offer for offer in left if offer.ratio <= NEAR * best]
-        near.sort(key=lambda offer: (offer.lane.parity != "stock", -len(offer.lane.widths)))
+        near.sort(key=lambda offer: (offer.lane.parity is not Parity.STOCK, -len(offer.lane.widths)))
         order.append(near[0])
         left.remove(near[0])
     return order

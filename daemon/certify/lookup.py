@@ -13,7 +13,7 @@ from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, 
 from pilotfish.daemon.certify.lanes import ALL_WIDTHS
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import Verifier
-from pilotfish.hooks.types import EngineOptions, Lane, TargetPin
+from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
 
 log = logging.getLogger("pilotfish.certificates")
 
@@ -29,9 +29,9 @@ class Found:
     identity: Identity | None = None
 
 
-def find_lane(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: str = "lane") -> Found:
+def find_lane(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: Parity = Parity.LANE) -> Found:
     """What is known about loading `pin`. Loads no engine and never raises: without knowledge there is no lane."""
-    if parity == "none":
+    if parity is Parity.NONE:
         return Found(_unchecked(options, verifier.name))
     try:
         identity = identity_for(pin, verifier, options, parity)
@@ -43,7 +43,7 @@ def find_lane(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity
         return Found(certificate.lane, certificate)
     if identity:
         log.info("%s: not certified with these settings; checked at load instead", pin.name)
-    return Found(_plain_stock(options, verifier.name) if parity == "stock" else None, None, identity)
+    return Found(_plain_stock(options, verifier.name) if parity is Parity.STOCK else None, None, identity)
 
 
 @contextlib.contextmanager
@@ -69,10 +69,10 @@ def _unchecked(options: EngineOptions, engine: str) -> Lane:
     """Stock settings and every width: tokens may change, and the user asked for it."""
     setting = stock_setting(options, engine)
     reason = 'the config says parity = "none": nothing is promised'
-    return Lane(setting.title, UNCHECKED_WIDTHS, setting, parity="none", reason=reason)
+    return Lane(setting.title, UNCHECKED_WIDTHS, setting, parity=Parity.NONE, reason=reason)
 
 
 def _plain_stock(options: EngineOptions, engine: str) -> Lane:
     setting = stock_setting(options, engine)
     reason = 'the config says parity = "stock" and there is no certificate yet: pilotfish certify makes one'
-    return Lane(setting.title, (1,), setting, parity="stock", reason=reason)
+    return Lane(setting.title, (1,), setting, parity=Parity.STOCK, reason=reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from enum import StrEnum
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -17,13 +18,19 @@ _T = TypeVar("_T")
 def typed(kind: type[_T], values: Mapping[str, Any]) -> _T:
     """`kind(**values)` for a dataclass of plain values, whose types are compared with the fields'.
 
-    Of tuples and mappings only that they are some. Raises TypeError naming a value of another type, OverflowError for a
-    whole number in the place of a real one that is too large for it.
+    Of tuples and mappings only that they are some; a name from an enum becomes its member. Raises TypeError naming a
+    value of another type, ValueError for a name that the enum has not, OverflowError for a whole number in the place of
+    a real one that is too large for it.
     """
+    typed_values = dict(values)
     for name, hint in get_type_hints(kind).items():
-        if name in values and not _is_a(values[name], hint):
+        if name not in values:
+            continue
+        if isinstance(hint, type) and issubclass(hint, StrEnum):
+            typed_values[name] = hint(values[name])
+        elif not _is_a(values[name], hint):
             raise TypeError(f"{name} is {values[name]!r:.40}")
-    return kind(**values)
+    return kind(**typed_values)
 
 
 def _is_a(value: object, hint: Any) -> bool:

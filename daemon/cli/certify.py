@@ -45,7 +45,7 @@ def command(
     from pilotfish.daemon.config.paths import state_dir
     from pilotfish.daemon.registry.registry import Registry
     from pilotfish.hooks.errors import EngineError
-    from pilotfish.hooks.types import EngineOptions
+    from pilotfish.hooks.types import EngineOptions, Parity
 
     settings = files.load()
     verifier = Registry.load(settings).verifier("llama")
@@ -54,7 +54,7 @@ def command(
     options = EngineOptions(state_dir=state_dir(), **launch)  # type: ignore[arg-type]  # click checked the types
     pin = _pin(model, root, options)
     configured = settings.for_model(pin.name).speculation.parity
-    wanted = parity or ("stock" if configured == "stock" else "lane")
+    wanted = Parity(parity) if parity else Parity.STOCK if configured is Parity.STOCK else Parity.LANE
     with _progress(budget) as report:
         certificate, path = certify(pin, verifier, options, parity=wanted, budget=budget, progress=report)
     if as_json:

@@ -12,6 +12,7 @@ import click
 
 from pilotfish.daemon.cli.console import err
 from pilotfish.hooks.errors import ConfigError, UsageError
+from pilotfish.hooks.types import Placement
 
 if TYPE_CHECKING:
     from pilotfish.daemon.drafthost.listening import Endpoint
@@ -80,7 +81,7 @@ def _served(name: str, root: Path | None, path: Path | None) -> Served:
         known = ", ".join(registry.drafters)
         why = str(registry.problems[-1]) if registry.problems else f"there are: {known}"
         raise ConfigError(f"drafters.{name}: cannot be served: {why}")
-    if getattr(drafter, "elsewhere", False):
+    if drafter.placement is Placement.REMOTE:
         raise UsageError(f"{name} drafts on another machine already; serve one of this machine's drafters")
     host = LocalHost(Store(root) if root else None, owner=f"pilotfish draft-host {name}")
     return Served(drafter, registry, host, admit_alone)

@@ -11,7 +11,6 @@ from pilotfish.daemon.config.section import Section
 from pilotfish.daemon.config.types import (
     LIBLLAMA,
     MAX_WIDTH,
-    PARITY,
     Config,
     Daemon,
     Drafters,
@@ -24,6 +23,7 @@ from pilotfish.daemon.config.types import (
     model_key,
 )
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
+from pilotfish.hooks.types import Parity
 from pilotfish.manifests.names import ModelName
 
 
@@ -69,7 +69,7 @@ def _speculation(section: Section) -> Speculation:
     default = Speculation()
     read = Speculation(
         enabled=section.flag("enabled", default.enabled),
-        parity=section.choice("parity", default.parity, PARITY),
+        parity=Parity(section.choice("parity", default.parity, list(Parity))),
         max_loss=section.real("max_loss", default.max_loss, 0.0, 1.0),
         max_width=section.whole("max_width", default.max_width, 1, MAX_WIDTH),
         deadline_ms=section.whole("deadline_ms", default.deadline_ms, 1, 60_000),
@@ -99,7 +99,7 @@ def _model(section: Section) -> ModelSettings:
     read = ModelSettings(
         enabled=section.flag("enabled", True) if "enabled" in section else None,
         drafters=section.strings("drafters", ()) if "drafters" in section else None,
-        parity=section.choice("parity", "", PARITY) if "parity" in section else None,
+        parity=Parity(section.choice("parity", "", list(Parity))) if "parity" in section else None,
         max_width=section.whole("max_width", 1, 1, MAX_WIDTH) if "max_width" in section else None,
     )
     section.warn_unknown()

@@ -84,7 +84,7 @@ class Section:
         """One of `choices`."""
         value = self._get(key, default)
         if not isinstance(value, str) or value not in choices:
-            raise self._wrong(key, f"one of {', '.join(map(repr, choices))}", value)
+            raise self._wrong(key, f"one of {', '.join(repr(str(choice)) for choice in choices)}", value)
         return value
 
     def strings(self, key: str, default: Sequence[str]) -> tuple[str, ...]:

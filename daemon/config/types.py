@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.errors import InvalidModelName
+from pilotfish.hooks.types import Parity
 from pilotfish.manifests.names import ModelName
 
-PARITY = ("stock", "lane", "none")  # from the strictest promise to none at all
 LIBLLAMA = ("bundled", "ollama")
 MAX_WIDTH = 64
 
@@ -20,7 +20,7 @@ class Speculation:
     """`[speculation]`"""
 
     enabled: bool = True
-    parity: str = "lane"  # the least that must be promised about an answer's ids for drafts to be used
+    parity: Parity = Parity.LANE  # the least that must be promised about an answer's ids for drafts to be used
     max_loss: float = 0.01  # share of the plain time that may be lost by trying
     max_width: int = 16  # tokens in one forward: the pending one and the proposals
     deadline_ms: int = 250  # how long a drafter that is not inline may take to propose
@@ -47,7 +47,7 @@ class ModelSettings:
 
     enabled: bool | None = None
     drafters: tuple[str, ...] | None = None
-    parity: str | None = None
+    parity: Parity | None = None
     max_width: int | None = None
 
 
@@ -121,7 +121,7 @@ class Config:
         speculation = replace(
             each[0].speculation,
             enabled=all(config.speculation.enabled for config in each),
-            parity=min((config.speculation.parity for config in each), key=PARITY.index),
+            parity=min((config.speculation.parity for config in each), key=list(Parity).index),
             max_width=min(config.speculation.max_width for config in each),
         )
         return replace(each[0], speculation=speculation)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from pilotfish.hooks.types import SamplingParams, SessionReport, TokenLogprob
+from pilotfish.hooks.types import Parity, SamplingParams, SessionReport, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,24 @@ class Timings:
     draft_n_accepted: int = 0
 
 
+class StopType(StrEnum):
+    """What ended a generation, in llama-server's words."""
+
+    NONE = "none"  # nothing did: it goes on, or was cancelled
+    EOS = "eos"  # the model
+    LIMIT = "limit"  # the budget, or the end of the context
+    WORD = "word"  # a stop string
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a generation ended. `stop_type` is `eos`, `word`, `limit`, or `none` when it was cancelled."""
+    """How a generation ended."""
 
-    stop_type: str
+    stop_type: StopType
     timings: Timings
     stopping_word: str = ""
     truncated: bool = False  # the context was full
-    parity: str = "lane"
+    parity: Parity = Parity.LANE
     lane: str = ""
     speculated: bool = False  # at least one round verified a proposal
     report: SessionReport = field(default_factory=SessionReport)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pilotfish.daemon.config.types import PARITY, Config
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.coordinator import Emit, run_session
 from pilotfish.daemon.core.costs import CostModel
@@ -162,6 +162,6 @@ class Generator:
             return f"switched off in {config.path or 'the config'}"
         if lane.max_width <= 1:
             return lane.reason or "no forward wider than one token gives the same ids"
-        if PARITY.index(lane.parity) > PARITY.index(wanted):
-            return f"the lane {lane.name!r} has parity {lane.parity!r}, the config asks for {wanted!r}"
+        if not lane.parity.keeps(wanted):
+            return f"the lane {lane.name!r} has parity '{lane.parity}', the config asks for '{wanted}'"
         return ""

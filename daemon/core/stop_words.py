@@ -13,7 +13,7 @@ MAX_BYTES = 1 << 16  # of all stop strings of a request together: each takes som
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundWord:
     """A stop string in the text that was fed: it begins `before` bytes before the end."""
 
     word: bytes
@@ -37,7 +37,7 @@ class StopWords:
         """Whether the text ends with the beginning of a stop string."""
         return self._state != 0
 
-    def feed(self, data: bytes) -> Found | None:
+    def feed(self, data: bytes) -> FoundWord | None:
         """Go on by `data`. The stop string in it that begins first, and of several there the shortest."""
         found: list[tuple[int, bytes]] = []
         for at, byte in enumerate(data):
@@ -50,7 +50,7 @@ class StopWords:
         if not found:
             return None
         start, word = min(found)
-        return Found(word, len(data) - start)
+        return FoundWord(word, len(data) - start)
 
     def _add(self, word: bytes) -> None:
         state = 0

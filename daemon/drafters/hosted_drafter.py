@@ -1,6 +1,6 @@
 """A drafter in a process of its own, which looks like one beside the target.
 
-For drafters that must not share the runner's process (`hosted = True`): an engine that keeps the interpreter busy,
+For drafters that must not share the runner's process (`Placement.PROCESS`): an engine that keeps the interpreter busy,
 takes a device for itself or may crash. The child is `pilotfish draft-host` on a Unix socket in a folder that only this
 user can enter, with this process's config; it ends with this process, however that ends.
 """
@@ -28,7 +28,7 @@ from pilotfish.daemon.registry import plugin_sources
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError, ProtocolViolation
 from pilotfish.hooks.protocols import DraftSession, Host, LoadableDrafter, Vocabulary
-from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 
 log = logging.getLogger("pilotfish.hosting")
 
@@ -47,7 +47,7 @@ class HostedDrafter:
     open, which fails, and the `load` that follows.
     """
 
-    inline = False
+    placement = Placement.THREAD
 
     def __init__(self, drafter: LoadableDrafter, config: Config, *, command: Sequence[str] = ()) -> None:
         """`command` replaces the program that is started, `pilotfish`."""

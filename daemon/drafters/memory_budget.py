@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from pilotfish.daemon.drafters.admission import TargetMemory, admit, pressed
 from pilotfish.daemon.drafters.memory_bounds import Bound, bounds_for, no_figures, private_bytes
-from pilotfish.hooks.protocols import Verifier
+from pilotfish.hooks.protocols import TellsFootprint, TellsMemory, Verifier
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
 
 CHECK_EVERY = 1.0  # seconds; requests may come faster than memory changes
@@ -54,12 +54,15 @@ def memory_budget_for(pin: TargetPin, verifier: Verifier, options: EngineOptions
     A verifier that cannot say what its target takes is believed to take what its weights weigh, and no cache.
     """
     taken = max(0, private_bytes() - before)
-    figures = getattr(verifier, "memory", no_figures)
+    figures = verifier.memory if isinstance(verifier, TellsMemory) else no_figures
 
     @functools.cache
     def target() -> TargetMemory:
-        footprint_of = getattr(verifier, "footprint", None)
-        needs = footprint_of(pin, options) if footprint_of else Footprint(sum(weight.size for weight in pin.weights), 0)
+        needs = (
+            verifier.footprint(pin, options)
+            if isinstance(verifier, TellsFootprint)
+            else Footprint(sum(weight.size for weight in pin.weights), 0)
+        )
         return TargetMemory(pin.name, needs.weights, needs.cache, taken, needs.device)
 
     return MemoryBudget(target, lambda device: bounds_for(device, target().device, figures))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.reader import parse
@@ -20,7 +20,7 @@ from pilotfish.daemon.drafters.memory_budget import memory_budget_for
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.coverage import text_coverage
 from pilotfish.hooks.errors import AdmissionRefused, EngineError, ModelNotFound
-from pilotfish.hooks.protocols import LoadableDrafter, Verifier, Vocabulary
+from pilotfish.hooks.protocols import LoadableDrafter, ReadsVocabularies, TellsFootprint, Verifier, Vocabulary
 from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
 
@@ -32,15 +32,6 @@ _HOW = {
     "vocab_map": "ids are mapped one by one, by their bytes",
     "retokenize": "text is cut anew, aligned by bytes",
 }
-
-
-@runtime_checkable
-class ReadsVocabularies(Protocol):
-    """A verifier that can open a vocabulary without its weights."""
-
-    def vocabulary(self, source: TargetPin | Path, /) -> AbstractContextManager[Vocabulary]:
-        """The vocabulary of a GGUF or a tokenizer file. Raises PilotfishError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +99,12 @@ def pair(target: str, drafter: str, host: LocalHost, options: EngineOptions) -> 
     """Look at a pair. `drafter` may also be a tokenizer file. Raises ModelNotFound, BrokenModel or EngineError."""
     registry = Registry.load(files.load())
     verifier = registry.verifier("llama")
-    reader: object = verifier
-    if verifier is None or not isinstance(reader, ReadsVocabularies):
+    if verifier is None or not isinstance(verifier, ReadsVocabularies):
         raise EngineError("reading vocabularies needs libllama; install it with: pip install 'pilotfish[llama]'")
     pin = host.pin(target)
     with ExitStack() as opened:
-        theirs = opened.enter_context(reader.vocabulary(pin))
-        ours = opened.enter_context(reader.vocabulary(_source(drafter, host)))
+        theirs = opened.enter_context(verifier.vocabulary(pin))
+        ours = opened.enter_context(verifier.vocabulary(_source(drafter, host)))
         found = registry.bridge(ours, theirs)
         unmapped = _unmapped(ours, theirs)
         return Pairing(
@@ -165,10 +155,9 @@ def _shown(piece: bytes) -> str:
 def _memory(
     verifier: Verifier, target: TargetPin, drafter: str, host: LocalHost, options: EngineOptions
 ) -> Memory | None:
-    footprint_of = getattr(verifier, "footprint", None)
-    if footprint_of is None:
+    if not isinstance(verifier, TellsFootprint):
         return None
-    whole = footprint_of(target, options)
+    whole = verifier.footprint(target, options)
     part = _drafter_footprint(drafter, target, host, options)
     try:
         if part is not None:

@@ -16,64 +16,28 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from pilotfish.daemon.drafters.guard import Guard
 from pilotfish.daemon.drafters.inline_guard import InlineGuard
+from pilotfish.daemon.drafters.member import FIRST_RETRY, DrafterState, Member
 from pilotfish.daemon.drafters.proposals import Refusals
 from pilotfish.daemon.drafters.threaded_guard import ThreadedGuard
-from pilotfish.daemon.drafters.worker import SameThread, Worker
-from pilotfish.daemon.registry.containment import one_line, said, where
+from pilotfish.daemon.drafters.worker import DrafterWorker, SameThread
+from pilotfish.daemon.registry.containment import said, where
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.hooks.declared import placement_of, vocabulary_of
 from pilotfish.hooks.errors import AdmissionRefused, PilotfishError, ProtocolViolation, WorldError
 from pilotfish.hooks.protocols import Bridge, Drafter, Host, LoadableDrafter, Vocabulary
-from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 
 log = logging.getLogger("pilotfish.drafters")
-
-FIRST_RETRY, LAST_RETRY = 5.0, 300.0  # seconds after a load that failed
 
 Admit = Callable[[str, Footprint, Sequence[Footprint]], None]  # raises a PilotfishError that says why not
 Pressed = Callable[[Sequence[Footprint]], str]
 Wrap = Callable[[LoadableDrafter], Drafter]
 
 
-@dataclass(slots=True)
-class _Member:
-    built: Drafter  # as the registry built it
-    drafter: Drafter  # as it is used: `built`, or what runs it in a process of its own
-    worker: Worker
-    state: str = "ready"  # "loading", "ready", "refused", "failed" or "unloaded"
-    trouble: str = ""
-    retry_at: float = 0.0
-    retry_after: float = FIRST_RETRY
-    footprint: Footprint | None = None  # of what is loaded
-    refusals: Refusals = field(default_factory=Refusals)
-    loads: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.loads = isinstance(self.drafter, LoadableDrafter)
-
-    @property
-    def gone(self) -> bool:
-        """Whether what was loaded ended by itself, as a process can."""
-        return self.state == "ready" and not getattr(self.drafter, "alive", True)
-
-    def about(self) -> str:
-        """What is wrong with it, else what the drafter says of itself; and how many of its proposals were refused."""
-        return "; ".join(part for part in (self.trouble or _word(self.drafter), str(self.refusals)) if part)
-
-    def free(self) -> str:
-        """Have it give back what it holds; what it raised, if it did. On its thread."""
-        if not isinstance(self.drafter, LoadableDrafter):
-            return ""
-        try:
-            self.drafter.unload()
-        except BaseException as error:
-            return f"unload raised {where(error)}"
-        return ""
-
-
-class Refused(WorldError):
+class DrafterRefused(WorldError):
     """A drafter cannot serve this target; trying again would not help."""
 
 
@@ -106,8 +70,8 @@ class DrafterPool:
         self._pressed = pressed
         self._wrap = wrap
         self._clock = clock
-        self._members: dict[str, _Member] = {}
-        self._leaving: list[Worker] = []
+        self._members: dict[str, Member] = {}
+        self._leaving: list[DrafterWorker] = []
         self._loading_one = threading.Lock()
         self._lock = threading.Lock()
 
@@ -126,12 +90,12 @@ class DrafterPool:
                     members[name] = hired
             self._members = members  # in the order of preference
 
-    def guards(self, registry: Registry, prompt: Sequence[int], deadline: float) -> list[InlineGuard | ThreadedGuard]:
+    def guards(self, registry: Registry, prompt: Sequence[int], deadline: float) -> list[Guard]:
         """An open guard for each drafter that is ready, in the order of preference; `deadline` is in seconds."""
         with self._lock:
             members = dict(self._members)
         why = self._pressure() if any(member.loads for member in members.values()) else ""
-        guards: list[InlineGuard | ThreadedGuard] = []
+        guards: list[Guard] = []
         for name, member in members.items():
             try:
                 guard = self._ready_guard(name, member, registry, prompt, deadline, why)
@@ -163,54 +127,54 @@ class DrafterPool:
             members = list(self._members.values())
         return all(member.worker.settle(timeout) for member in members)
 
-    def _hired(self, name: str, drafter: Drafter, registry: Registry) -> _Member | None:
+    def _hired(self, name: str, drafter: Drafter, registry: Registry) -> Member | None:
         try:
             return self._hire(name, drafter, registry)
         except BaseException as error:
             log.warning("drafter %s is not used: it raised %s", name, where(error))
             return None
 
-    def _hire(self, name: str, drafter: Drafter, registry: Registry) -> _Member:
+    def _hire(self, name: str, drafter: Drafter, registry: Registry) -> Member:
         used = drafter
-        if isinstance(drafter, LoadableDrafter) and getattr(drafter, "hosted", False):
+        if isinstance(drafter, LoadableDrafter) and drafter.placement is Placement.PROCESS:
             used = self._wrap(drafter)
-        member = _Member(drafter, used, Worker(name))
+        member = Member(drafter, used, DrafterWorker(name))
         if member.loads:
             self._load(name, member, registry)
         return member
 
     def _ready_guard(
-        self, name: str, member: _Member, registry: Registry, prompt: Sequence[int], deadline: float, pressure: str
-    ) -> InlineGuard | ThreadedGuard | None:
+        self, name: str, member: Member, registry: Registry, prompt: Sequence[int], deadline: float, pressure: str
+    ) -> Guard | None:
         """A guard if the drafter is ready; else see to it for the next request. Raises what the drafter raises."""
-        if pressure and member.loads and member.state == "ready":
+        if pressure and member.loads and member.state is DrafterState.READY:
             self._unload(name, member, pressure)
         if member.gone:
-            self._postpone(member)
-            member.state, member.trouble = "failed", "its process ended"
-        if member.state in ("failed", "refused", "unloaded") and self._clock() >= member.retry_at and not pressure:
+            member.postpone(self._clock())
+            member.state, member.trouble = DrafterState.FAILED, "its process ended"
+        if member.state.may_load and self._clock() >= member.retry_at and not pressure:
             self._load(name, member, registry)
-        return self._guard_of(member, registry, prompt, deadline) if member.state == "ready" else None
+        return self._guard_of(member, registry, prompt, deadline) if member.state is DrafterState.READY else None
 
-    def _let_go(self, name: str, member: _Member) -> None:
+    def _let_go(self, name: str, member: Member) -> None:
         if member.loads:
             member.worker.post(lambda: self._leave(name, member))
         member.worker.end()
         self._leaving = [worker for worker in self._leaving if worker.alive] + [member.worker]
 
-    def _load(self, name: str, member: _Member, registry: Registry) -> None:
-        member.state, member.trouble = "loading", ""
+    def _load(self, name: str, member: Member, registry: Registry) -> None:
+        member.state, member.trouble = DrafterState.LOADING, ""
         if not member.worker.post(lambda: self._loading(name, member, registry)):
             self._failed(name, member, WorldError("the system has no thread left for it"), "")
 
-    def _loading(self, name: str, member: _Member, registry: Registry) -> None:
+    def _loading(self, name: str, member: Member, registry: Registry) -> None:
         """On the drafter's thread."""
         drafter = member.drafter
         if not isinstance(drafter, LoadableDrafter):
             return
         try:
             if self._host is None:
-                raise Refused(f"{name} has something to load, which nobody here does for it")
+                raise DrafterRefused(f"{name} has something to load, which nobody here does for it")
             footprint = drafter.footprint(self._host, self._pin, self._options)
             if footprint is None:
                 drafter.load(self._host, self._pin, self._options)
@@ -222,47 +186,46 @@ class DrafterPool:
                     member.footprint = footprint
                     drafter.load(self._host, self._pin, self._options)
             if self._bridge(drafter, registry) is None:  # also builds what the bridge keeps, while nobody waits
-                raise Refused(f"{name} has another vocabulary than {self._pin.name}, and no bridge joins the two")
+                raise DrafterRefused(
+                    f"{name} has another vocabulary than {self._pin.name}, and no bridge joins the two"
+                )
         except BaseException as error:
             stuck = member.free()
             member.footprint = None
             self._failed(name, member, error, stuck)
         else:
             member.retry_after = FIRST_RETRY
-            member.state = "ready"
+            member.state = DrafterState.READY
             log.info("drafter %s is ready", name)
 
-    def _failed(self, name: str, member: _Member, error: BaseException, stuck: str) -> None:
+    def _failed(self, name: str, member: Member, error: BaseException, stuck: str) -> None:
         """`stuck` says why it could not give back what it had of the load, if so."""
         refused = isinstance(error, AdmissionRefused)  # until there is room
-        if isinstance(error, Refused) or (isinstance(error, PilotfishError) and not isinstance(error, WorldError)):
+        at_fault = isinstance(error, PilotfishError) and not isinstance(error, WorldError)
+        if at_fault or isinstance(error, DrafterRefused):
             refused, member.retry_at = True, math.inf
         else:
-            self._postpone(member)
+            member.postpone(self._clock())
         what = said(error) if isinstance(error, PilotfishError) else f"{type(error).__name__}: {said(error)}"
         if stuck:
             refused, what = False, f"{what}; {stuck}"
         wait = member.retry_at - self._clock()
         member.trouble = what if refused or math.isinf(wait) else f"{what}; tried again in {wait:.0f} s"
-        member.state = "refused" if refused else "failed"
+        member.state = DrafterState.REFUSED if refused else DrafterState.FAILED
         log.warning("drafter %s is %s: %s", name, member.state, member.trouble)
 
-    def _postpone(self, member: _Member) -> None:
-        member.retry_at = self._clock() + member.retry_after
-        member.retry_after = min(2 * member.retry_after, LAST_RETRY)
-
-    def _unload(self, name: str, member: _Member, why: str) -> None:
+    def _unload(self, name: str, member: Member, why: str) -> None:
         log.warning("drafter %s gives its memory back: %s", name, why)
-        self._postpone(member)
-        member.state, member.trouble, member.footprint = "unloaded", why, None
+        member.postpone(self._clock())
+        member.state, member.trouble, member.footprint = DrafterState.UNLOADED, why, None
         member.worker.post(lambda: self._leave(name, member))
 
-    def _leave(self, name: str, member: _Member) -> None:
+    def _leave(self, name: str, member: Member) -> None:
         """Have a drafter give back what it holds, on its thread."""
         if stuck := member.free():
             log.warning("drafter %s: %s", name, stuck)
-            if member.state == "unloaded":  # and not asked to load again meanwhile
-                member.state, member.trouble = "failed", f"{member.trouble}; {stuck}"
+            if member.state is DrafterState.UNLOADED:  # and not asked to load again meanwhile
+                member.state, member.trouble = DrafterState.FAILED, f"{member.trouble}; {stuck}"
 
     def _pressure(self) -> str:
         """Why the loaded drafters must give their memory back; empty while they need not, or nobody can tell."""
@@ -279,24 +242,17 @@ class DrafterPool:
 
     def _bridge(self, drafter: Drafter, registry: Registry) -> tuple[str, Bridge] | None:
         # A drafter without a vocabulary of its own speaks the target's ids.
-        return registry.bridge(getattr(drafter, "vocabulary", None) or self._vocabulary, self._vocabulary)
+        return registry.bridge(vocabulary_of(drafter) or self._vocabulary, self._vocabulary)
 
-    def _guard_of(
-        self, member: _Member, registry: Registry, prompt: Sequence[int], deadline: float
-    ) -> InlineGuard | ThreadedGuard | None:
+    def _guard_of(self, member: Member, registry: Registry, prompt: Sequence[int], deadline: float) -> Guard | None:
         drafter = member.drafter
         found = self._bridge(drafter, registry)
         if found is None:
             log.warning("drafter %s has another vocabulary than %s and no bridge fits", drafter.name, self._pin.name)
             return None
-        guard: InlineGuard | ThreadedGuard
-        if getattr(drafter, "inline", False):
-            guard = InlineGuard(drafter, found[1], n_vocab=self._n_vocab, refusals=member.refusals)
-        else:
-            worker = SameThread() if getattr(drafter, "engine_thread", False) else member.worker
-            guard = ThreadedGuard(
-                drafter, found[1], worker, n_vocab=self._n_vocab, deadline=deadline, refusals=member.refusals
-            )
+        guard = guard_for(
+            drafter, found[1], member.worker, n_vocab=self._n_vocab, deadline=deadline, refusals=member.refusals
+        )
         guard.open(self._pin, prompt)
         if guard.dropped:
             guard.close()
@@ -304,9 +260,18 @@ class DrafterPool:
         return guard
 
 
-def _word(drafter: Drafter) -> str:
-    try:
-        status = getattr(drafter, "status", None)
-        return one_line(str(status())) if callable(status) else ""
-    except BaseException as error:
-        return f"status raised {where(error)}"
+def guard_for(
+    drafter: Drafter,
+    bridge: Bridge,
+    worker: DrafterWorker,
+    *,
+    n_vocab: int,
+    deadline: float,
+    refusals: Refusals | None = None,
+) -> Guard:
+    """The kind of guard that a drafter's placement asks for; `deadline` is in seconds."""
+    placement = placement_of(drafter)
+    if placement is Placement.INLINE:
+        return InlineGuard(drafter, bridge, n_vocab=n_vocab, refusals=refusals)
+    runs_on = SameThread() if placement is Placement.ENGINE_THREAD else worker
+    return ThreadedGuard(drafter, bridge, runs_on, n_vocab=n_vocab, deadline=deadline, refusals=refusals)

@@ -4,7 +4,7 @@ What it proposed is kept with the place it was proposed for. While the target co
 of it stays good, however late it came: a long proposal serves several rounds, and one that arrives a round too late
 still serves the next. A token that differs ends it.
 
-A drafter `elsewhere` (on another machine) is asked ahead: as soon as it is idle and what is left of its last proposal
+A drafter elsewhere (on another machine) is asked ahead: as soon as it is idle and what is left of its last proposal
 gets short, so that it drafts while the target computes. A drafter on this machine would take the processor away from
 the target; it is asked only when somebody waits for it, and starts on the prompt only when it is asked first.
 
@@ -23,22 +23,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pilotfish.daemon.drafters.inline_guard import BaseGuard, commit
+from pilotfish.daemon.drafters.guard import BaseGuard, Timing, commit
 from pilotfish.daemon.drafters.proposals import Refusals
-from pilotfish.daemon.drafters.worker import SameThread, Worker
+from pilotfish.daemon.drafters.worker import DrafterWorker, SameThread
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession
-from pilotfish.hooks.types import EMPTY, Proposal, TargetPin
+from pilotfish.hooks.types import EMPTY, Placement, Proposal, TargetPin
 
 AHEAD = 2  # times the tokens wanted now: what a drafter elsewhere is asked for, so that it stays ahead
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How long the drafter's own thread took for a proposal of up to `k` tokens, or for the prompt (`k` None)."""
-
-    k: int | None
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +49,13 @@ class _Asked:
 
 
 class ThreadedGuard(BaseGuard):
-    """A drafter on a `worker`; see the module's docstring. `deadline` is in seconds, for one proposal."""
+    """A `Guard` of a drafter on a `worker`; see the module's docstring. `deadline` is in seconds, for one proposal."""
 
     def __init__(
         self,
         drafter: Drafter,
         bridge: Bridge,
-        worker: Worker | SameThread,
+        worker: DrafterWorker | SameThread,
         *,
         n_vocab: int,
         deadline: float,
@@ -71,9 +63,8 @@ class ThreadedGuard(BaseGuard):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(drafter, bridge, n_vocab=n_vocab, refusals=refusals)
-        self.elsewhere = bool(getattr(drafter, "elsewhere", False))
-        self.timings: list[Timing] = []  # new ones; whoever reads them takes them out
-        self.prompt_tokens = 0
+        self.elsewhere = drafter.placement is Placement.REMOTE
+        self._timings: list[Timing] = []
         self._worker = worker
         self._deadline = deadline
         self._clock = clock
@@ -88,13 +79,15 @@ class ThreadedGuard(BaseGuard):
         self._expected = RunningDigest()
 
     @property
+    def awaited(self) -> bool:
+        return not self.dropped
+
+    @property
     def begun(self) -> bool:
-        """Whether the drafter was given the prompt."""
         return self._start is None
 
     @property
     def busy(self) -> bool:
-        """Whether the drafter computes on this machine while the target does."""
         return not self.elsewhere and not self.dropped and self.begun and (not self._opened or self._asked is not None)
 
     def open(self, target: TargetPin, prompt: Sequence[int]) -> None:
@@ -126,6 +119,11 @@ class ThreadedGuard(BaseGuard):
         if not self._ready and patience > 0:
             self._collect(min(patience, self._deadline))
         return self._ready.first(k)
+
+    def take_timings(self) -> list[Timing]:
+        """What its own thread took."""
+        timings, self._timings = self._timings, []
+        return timings
 
     def committed(self, tokens: Sequence[int], *, now: bool) -> None:
         """The target committed `tokens`; the drafter is told before it is asked again."""
@@ -171,12 +169,12 @@ class ThreadedGuard(BaseGuard):
         if answer.what == "open":
             self._opened = answer.error is None
             if self._opened:
-                self.timings.append(Timing(None, answer.seconds))
+                self._timings.append(Timing(None, answer.seconds))
         elif answer.what == "propose":
             self._asked = None
             if answer.error is None and asked is not None:
                 self._failures = 0
-                self.timings.append(Timing(asked.k, answer.seconds))
+                self._timings.append(Timing(asked.k, answer.seconds))
                 self._ready = _after(answer.proposal, asked.since)
 
     def _post(self, what: str, call: Callable[[], Proposal]) -> None:

@@ -27,7 +27,7 @@ class SameThread:
         return True
 
 
-class Worker:
+class DrafterWorker:
     """Runs jobs in the order in which they were posted. One that hangs makes those behind it wait, and nobody else."""
 
     def __init__(self, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pilotfish.daemon.drafters.inline_guard import commit, compare
+from pilotfish.daemon.drafters.guard import commit, compare
 from pilotfish.daemon.drafters.proposals import translated
 from pilotfish.hooks.history import History, RunningDigest
 from pilotfish.hooks.protocols import Bridge, DraftSession

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pilotfish.daemon.drafters.inline_guard import compare
+from pilotfish.daemon.drafters.guard import compare
 from pilotfish.daemon.drafthost.bridged import BridgedSession
 from pilotfish.daemon.drafthost.draft_protocol import (
     BYTES,
@@ -22,10 +22,11 @@ from pilotfish.daemon.drafthost.draft_protocol import (
     below,
 )
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.hooks.declared import vocabulary_of
 from pilotfish.hooks.errors import ModelNotFound, UsageError
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.proposals import checked
-from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession, Host, LoadableDrafter, Vocabulary
+from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession, Host, LoadableDrafter, ServesSessions, Vocabulary
 from pilotfish.hooks.types import EMPTY, Ack, Footprint, Proposal
 from pilotfish.hooks.vocabulary import ByteVocabulary
 
@@ -68,7 +69,7 @@ class Served:
 
     def __init__(self, drafter: Drafter, registry: Registry, host: Host, admit: Admit | None = None) -> None:
         self.name = drafter.name
-        self.limit = _limit(getattr(drafter, "sessions", 1))
+        self.limit = _limit(drafter)
         self._drafter = drafter
         self._loadable = drafter if isinstance(drafter, LoadableDrafter) else None
         self._registry = registry
@@ -154,7 +155,7 @@ class Served:
 
     def _own(self, wanted: Wanted) -> Vocabulary | None:
         """The drafter's vocabulary, if it is another one than the target's."""
-        own: Vocabulary | None = getattr(self._drafter, "vocabulary", None)
+        own = vocabulary_of(self._drafter)
         fingerprint = wanted.target.tokenizer.fingerprint
         return None if own is None or (fingerprint and own.pin.fingerprint == fingerprint) else own
 
@@ -192,6 +193,7 @@ def _run(opened: _Open, steps: Sequence[Step]) -> Turn:
     return Turn(history.ack(), proposal, closed)
 
 
-def _limit(sessions: object) -> int:
-    """How many sessions a drafter can have at a time, by its attribute `sessions`; one where it does not say."""
+def _limit(drafter: Drafter) -> int:
+    """How many sessions a drafter can have at a time; one where it does not say."""
+    sessions: object = drafter.sessions if isinstance(drafter, ServesSessions) else 1
     return sessions if type(sessions) is int and sessions > 0 else 1

@@ -17,7 +17,7 @@ from typing import Any
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import EMPTY, Ack, Proposal, TargetPin
+from pilotfish.hooks.types import EMPTY, Ack, Placement, Proposal, TargetPin
 
 NAME = "replay"
 
@@ -67,7 +67,7 @@ class ReplayDrafter:
         self._recording = Path(table["recording"])
         self._wrong_from = int(table.get("wrong_from", -1))
         self.delay = float(table.get("delay_ms", 0)) / 1000  # seconds
-        self.inline = not self.delay
+        self.placement = Placement.THREAD if self.delay else Placement.INLINE
 
     def wrong_at(self, position: int) -> bool:
         """Whether the id proposed for an output position is to be a wrong one."""

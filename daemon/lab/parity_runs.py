@@ -19,12 +19,13 @@ from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import pool_for
+from pilotfish.daemon.drafters.member import DrafterState
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import TargetEngine, Verifier
-from pilotfish.hooks.types import EngineOptions, Lane, SamplingParams, TargetPin
+from pilotfish.hooks.types import EngineOptions, Lane, Parity, SamplingParams, TargetPin
 from pilotfish.manifests.gguf import read_metadata
 from pilotfish.manifests.pins import pin_file
 
@@ -163,7 +164,7 @@ class Subject:
         return self._kept[contender.title]
 
     def _new(self, tables: Mapping[str, Mapping[str, Any]]) -> Generator:
-        speculation = Speculation(parity="none", deadline_ms=60_000)
+        speculation = Speculation(parity=Parity.NONE, deadline_ms=60_000)
         config = Config(speculation, Drafters(tuple(tables), tables), plugins=self.plugins)
         pool = pool_for(self.engine, self.pin, self.verifier, self.options, config, before=self.before)
         registry = Registry.load(config)
@@ -176,7 +177,7 @@ class Subject:
             found = generator.pool.describe().get(name)
             if found is None:
                 raise EngineError("; ".join(map(str, generator.registry.problems)))
-            if found["state"] != "ready":
+            if found["state"] != DrafterState.READY:
                 raise EngineError(f"drafter {name} is {found['state']}: {found['about']}")
         return generator
 

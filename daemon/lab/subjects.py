@@ -8,13 +8,14 @@ from pilotfish.daemon.config.paths import cache_dir
 from pilotfish.daemon.lab.demonstration import MODEL, demo_weights
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, EngineError, ModelNotFound
-from pilotfish.hooks.types import EngineSetting, Lane
+from pilotfish.hooks.protocols import Requantizes
+from pilotfish.hooks.types import EngineSetting, Lane, Parity
 from pilotfish.manifests.manifest import MODEL as MODEL_LAYER
 from pilotfish.manifests.store import Store
 
 FULL = ("Q4_0", "Q4_1", "Q8_0", "Q4_K_M", "Q6_K")
 
-STOCK_LANE = Lane("stock settings, every width", tuple(range(1, 17)), EngineSetting(), parity="none")
+STOCK_LANE = Lane("stock settings, every width", tuple(range(1, 17)), EngineSetting(), parity=Parity.NONE)
 
 
 def model_path(name: str, root: Path | None = None) -> Path:
@@ -38,8 +39,8 @@ def variant(source: Path, kind: str) -> Path:
     stat = source.stat()
     path = cache_dir() / "variants" / f"{source.stem[:40]}-{stat.st_size:x}-{stat.st_mtime_ns:x}.{kind}.gguf"
     if not path.is_file():
-        requantize = getattr(Registry.load().verifier("llama"), "requantize", None)
-        if requantize is None:
+        verifier = Registry.load().verifier("llama")
+        if not isinstance(verifier, Requantizes):
             raise EngineError("requantizing needs libllama: pip install 'pilotfish[llama]'")
-        requantize(source, path, kind)
+        verifier.requantize(source, path, kind)
     return path

@@ -24,6 +24,7 @@ from pilotfish.daemon.registry import plugin_sources
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.plugin_trouble import LEFT_OUT, Problem, problem_of, reraise_interrupt
 from pilotfish.hooks import specs
+from pilotfish.hooks.declared import placement_of
 from pilotfish.hooks.errors import ProtocolViolation, UsageError
 from pilotfish.hooks.protocols import Bridge, Drafter, Verifier, Vocabulary
 from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
@@ -224,6 +225,8 @@ class Registry:
             built = _checked(entry.factory(_frozen(table)), protocol, f"{kind[:-1]} {name!r}")
             if built.name != name:
                 raise ProtocolViolation(f"registered as {name!r} but its name is {built.name!r}; make them equal")
+            if isinstance(built, Drafter):
+                placement_of(built)
             return built
         except BaseException as error:
             self._report(entry.source, error, f"{kind[:-1]} {name!r} not available")
@@ -269,8 +272,11 @@ class Registry:
 
 def _checked(value: Any, protocol: type[Any], what: str) -> Any:
     if not isinstance(value, protocol):
+        wanted = {**vars(protocol), **protocol.__annotations__}
+        missing = [f"`{name}`" for name in wanted if not name.startswith("_") and not hasattr(value, name)]
         raise ProtocolViolation(
-            f"{what}: {type(value).__name__} is not a {protocol.__name__}; see pilotfish.hooks.protocols"
+            f"{what}: {type(value).__name__} is not a {protocol.__name__}: it has no {' and no '.join(missing)}; "
+            "see pilotfish.hooks.protocols"
         )
     return value
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE
 
@@ -39,8 +39,7 @@ class LlamaDrafter:
     """A `LoadableDrafter`. Sessions may overlap; they share one context, and the one that comes back feeds again."""
 
     name = "llama"
-    inline = False
-    engine_thread = True
+    placement = Placement.ENGINE_THREAD
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         options = DrafterTable("llama", config, KEYS)

@@ -23,7 +23,7 @@ from typing import Any
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins._vocabularies import load_vocabulary
 from pilotfish.plugins.drafters._drafter_thread import DrafterThread
@@ -41,8 +41,7 @@ class MLXDrafter:
     """A `LoadableDrafter`. Sessions may overlap; they share one cache, and the one that comes back feeds again."""
 
     name = "mlx"
-    inline = False
-    hosted = True
+    placement = Placement.PROCESS
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         options = DrafterTable(self.name, config, KEYS)

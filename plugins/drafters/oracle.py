@@ -14,7 +14,7 @@ from typing import Any
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import EMPTY, Ack, Proposal, TargetPin
+from pilotfish.hooks.types import EMPTY, Ack, Placement, Proposal, TargetPin
 from pilotfish.plugins._options import DrafterTable
 
 
@@ -82,7 +82,7 @@ class OracleDrafter:
             options.integer("wrong_every", 0, 0, 1 << 31),
         )
         self._delay = options.number("delay_ms", 0, 0, 60_000) / 1000
-        self.inline = not self._delay
+        self.placement = Placement.THREAD if self._delay else Placement.INLINE
 
     def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
         return OracleSession(self._recording, target.tokenizer.n_vocab, self._delay, prompt)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pilotfish.hooks.errors import WorldError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.plugins.drafters._remote.breaker import Breaker
 from pilotfish.plugins.drafters._remote.chat import ChatLink
 from pilotfish.plugins.drafters._remote.completion import CompletionLink
@@ -48,8 +48,7 @@ class RemoteDrafter:
     """A drafter on another machine; see the module's docstring."""
 
     name = "remote"
-    inline = False
-    elsewhere = True
+    placement = Placement.REMOTE
 
     def __init__(self, config: Mapping[str, Any] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.config = RemoteConfig.parse(config)

@@ -14,7 +14,7 @@ from typing import Any
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import Ack, Proposal, TargetPin
+from pilotfish.hooks.types import Ack, Placement, Proposal, TargetPin
 from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._memory import admin
 from pilotfish.plugins.drafters._memory.admin import MemoryInfo
@@ -99,7 +99,7 @@ class SuffixDrafter:
 
     name = "suffix"
     sessions = 64  # that a draft host may keep open at once
-    inline = True
+    placement = Placement.INLINE
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = SuffixConfig.parse(config)

@@ -25,7 +25,7 @@ from typing import Any
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
+from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._gguf_shape import ModelShape, read_shape
 from pilotfish.plugins.drafters._gguf_vocabulary import GGUFVocabulary
@@ -39,8 +39,7 @@ class TinygradDrafter:
     """A `LoadableDrafter`. Sessions may overlap; they share one cache, and the one that comes back feeds again."""
 
     name = "tinygrad"
-    inline = False
-    hosted = True
+    placement = Placement.PROCESS
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         options = DrafterTable(self.name, config, KEYS)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation, RequestError
 from pilotfish.hooks.protocols import Tokenizer
-from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, SamplingParams, TargetPin
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, Parity, SamplingParams, TargetPin
 from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import engine_pin, lib
@@ -192,7 +192,7 @@ def _lane(found: LaneCheck, setting: EngineSetting) -> Lane:
         name=setting.title,
         widths=found.widths,
         setting=setting,
-        parity="lane" if len(found.widths) > 1 else "none",
+        parity=Parity.LANE if len(found.widths) > 1 else Parity.NONE,
         reason=found.reason,
         exact_cache=found.exact_cache,
     )
@@ -202,4 +202,4 @@ def _narrowed(lane: Lane, obstacle: str) -> Lane:
     """The lane as given, or single steps in its setting where the cache cannot be rolled back."""
     if not obstacle:
         return lane
-    return replace(lane, widths=(1,), parity="none", reason=obstacle, exact_cache=False)
+    return replace(lane, widths=(1,), parity=Parity.NONE, reason=obstacle, exact_cache=False)

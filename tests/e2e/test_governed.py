@@ -16,11 +16,11 @@ pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(600)]
 LINES = "Write ten lines, each starting with Alpha."
 DRAFTER = """\
 from pathlib import Path
-from pilotfish.hooks import HistoryDrafter, hookimpl
+from pilotfish.hooks import HistoryDrafter, Placement, hookimpl
 
 class Echo(HistoryDrafter):
     name = "echo"
-    inline = True
+    placement = Placement.INLINE
 
     def open(self, target, prompt):
         with Path(__file__).with_name("opened").open("a") as file:

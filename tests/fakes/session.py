@@ -9,13 +9,11 @@ from pilotfish.daemon.core.controller import Controller, Eager
 from pilotfish.daemon.core.coordinator import Emit, run_session
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
-from pilotfish.daemon.drafters.inline_guard import InlineGuard
-from pilotfish.daemon.drafters.proposals import Refusals
-from pilotfish.daemon.drafters.threaded_guard import ThreadedGuard
-from pilotfish.daemon.drafters.worker import Worker
+from pilotfish.daemon.drafters.pool import guard_for
+from pilotfish.daemon.drafters.worker import DrafterWorker
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
-from pilotfish.hooks.protocols import Bridge, Drafter
+from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import Proposal
 
 PATIENCE = 60.0  # seconds; no drafter is dropped because something else has the processor
@@ -77,9 +75,10 @@ def answer(
 ) -> Answer:
     """Run `request` with every drafter in a guard of its own. `emit` sees what is delivered as it is."""
     pin = fake_pin(engine.n_vocab)
-    workers = [Worker(drafter.name) for drafter in drafters]
+    workers = [DrafterWorker(drafter.name) for drafter in drafters]
     guards = [
-        guard_for(d, w, n_vocab=engine.n_vocab, deadline=deadline) for d, w in zip(drafters, workers, strict=True)
+        guard_for(drafter, SameIds(), worker, n_vocab=engine.n_vocab, deadline=deadline)
+        for drafter, worker in zip(drafters, workers, strict=True)
     ]
     for guard in guards:
         guard.open(pin, request.prompt)
@@ -100,19 +99,3 @@ def answer(
             worker.settle(PATIENCE)
             worker.end()
     return Answer(output_tokens, outcome, controller)
-
-
-def guard_for(
-    drafter: Drafter,
-    worker: Worker,
-    *,
-    n_vocab: int,
-    deadline: float = PATIENCE,
-    bridge: Bridge | None = None,
-    refusals: Refusals | None = None,
-) -> InlineGuard | ThreadedGuard:
-    """The kind of guard that a drafter gets."""
-    bridge = bridge or SameIds()
-    if drafter.inline:
-        return InlineGuard(drafter, bridge, n_vocab=n_vocab, refusals=refusals)
-    return ThreadedGuard(drafter, bridge, worker, n_vocab=n_vocab, deadline=deadline, refusals=refusals)

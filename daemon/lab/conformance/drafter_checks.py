@@ -9,26 +9,30 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 from pilotfish.daemon.lab.conformance.harness import Harness, Nonconformance
+from pilotfish.hooks.declared import placement_of
+from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.proposals import is_probability
 from pilotfish.hooks.protocols import Drafter
-from pilotfish.hooks.types import Proposal
+from pilotfish.hooks.types import Placement, Proposal
 
 KS = (0, 1, 2, 7, 15)
 SEEDS = (0, 1, 2)
-INLINE_SECONDS = 0.001  # what `inline = True` promises
+INLINE_SECONDS = 0.001  # what Placement.INLINE promises
 
 
 def is_a_drafter(harness: Harness) -> None:
-    """It has a name, says whether it is inline, and opens sessions that propose, commit, roll back and close."""
+    """It has a name, says where it computes, and opens sessions that propose, commit, roll back and close."""
     drafter = harness.drafter
     if not isinstance(drafter, Drafter):
         raise Nonconformance(
-            f"{type(drafter).__name__} needs `name`, `inline` and `open`; see Drafter in the protocols"
+            f"{type(drafter).__name__} needs `name`, `placement` and `open`; see Drafter in the protocols"
         )
     if not isinstance(drafter.name, str) or not drafter.name:
         raise Nonconformance(f"its name is {drafter.name!r}; give it the name that it is registered by")
-    if not isinstance(drafter.inline, bool):
-        raise Nonconformance(f"its `inline` is {drafter.inline!r}; say True or False")
+    try:
+        placement_of(drafter)
+    except ProtocolViolation as violation:
+        raise Nonconformance(str(violation)) from violation
     with harness.session():
         pass
 
@@ -153,8 +157,8 @@ def takes_a_long_history(harness: Harness) -> None:
 
 
 def inline_is_quick(harness: Harness) -> None:
-    """With `inline = True` a call returns within a millisecond however long the history is."""
-    if not harness.drafter.inline:
+    """With `Placement.INLINE` a call returns within a millisecond however long the history is."""
+    if harness.drafter.placement is not Placement.INLINE:
         return
     with harness.session(list(islice(cycle(harness.prompt), harness.long))) as session:
         times = []
@@ -167,7 +171,7 @@ def inline_is_quick(harness: Harness) -> None:
     if min(times) > INLINE_SECONDS:
         raise Nonconformance(
             f"after {harness.long:,} ids the fastest of {len(times)} proposals took {min(times) * 1000:.1f} ms; "
-            "set inline = False, which gives it a thread and a deadline, or look at less of the history"
+            "say Placement.THREAD, which gives it a deadline as well, or look at less of the history"
         )
 
 

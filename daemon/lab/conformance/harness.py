@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pilotfish.daemon.lab.conformance.patience import CallWatch, Hangs
 from pilotfish.daemon.registry.plugin_trouble import describe, locate
+from pilotfish.hooks.declared import vocabulary_of
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import History
 from pilotfish.hooks.proposals import checked
@@ -49,7 +50,7 @@ class Harness:
     @property
     def n_vocab(self) -> int:
         """How many ids the drafter may use: those of its own vocabulary, or else the target's."""
-        vocabulary = getattr(self.drafter, "vocabulary", None)
+        vocabulary = vocabulary_of(self.drafter)
         return (vocabulary.pin if vocabulary is not None else self.target.tokenizer).n_vocab
 
     def open(self, prompt: Sequence[int] | None = None) -> Session:

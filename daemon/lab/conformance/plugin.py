@@ -21,7 +21,7 @@ from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.registry import PluginInfo, Registry
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.protocols import Drafter, Host, LoadableDrafter
-from pilotfish.hooks.types import EngineOptions, TargetPin
+from pilotfish.hooks.types import EngineOptions, Placement, TargetPin
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _on(check: Check, harness: Harness, tell: Callable[[str], None]) -> CheckRes
 def _slow(watch: CallWatch, drafter: Drafter, config: Config) -> str:
     deadline = config.speculation.deadline_ms
     took = watch.slowest.get("propose", 0.0) * 1000
-    if drafter.inline or took <= deadline or watch.given_up:
+    if drafter.placement is Placement.INLINE or took <= deadline or watch.given_up:
         return ""
     return (
         f"its slowest proposal took {took:.0f} ms; in use a drafter that takes more than speculation.deadline_ms "

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from pilotfish.hooks.history import History
-from pilotfish.hooks.types import Ack, Proposal, TargetPin
+from pilotfish.hooks.types import Ack, Placement, Proposal, TargetPin
 
 
 class ScriptedDrafter:
@@ -20,12 +20,12 @@ class ScriptedDrafter:
         script: Callable[[Sequence[int], int], Sequence[int]] = lambda history, k: (),
         *,
         name: str = "scripted",
-        inline: bool = True,
+        placement: Placement = Placement.INLINE,
         confidence: float = 0.9,
         fail: Callable[[str], None] = lambda what: None,
     ) -> None:
         self.name = name
-        self.inline = inline
+        self.placement = placement
         self.script = script
         self.confidence = confidence
         self.fail = fail

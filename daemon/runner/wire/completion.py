@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pilotfish.daemon.core.generation import Outcome, Timings
+from pilotfish.daemon.core.generation import Outcome, StopType, Timings
 from pilotfish.daemon.runner.wire.completion_request import CompletionRequest
 from pilotfish.daemon.runner.wire.generation_settings import settings_json
 from pilotfish.daemon.runner.wire.growing_answer import Answer, Piece
@@ -138,7 +138,7 @@ def probabilities(logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
 
 def without_stopping_word(answer: Answer, outcome: Outcome) -> list[TokenLogprob]:
     """The log-probabilities without those of the stop string's tokens, which are not part of the answer."""
-    if outcome.stop_type != "word":
+    if outcome.stop_type is not StopType.WORD:
         return answer.logprobs
     cut = len(answer.tokenizer.encode(outcome.stopping_word, add_special=False, parse_special=False))
     return answer.logprobs[: max(0, len(answer.logprobs) - cut)]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, Timings
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, StopType, Timings
 from pilotfish.daemon.core.output_text import incomplete_tail
 from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.hooks.types import TokenLogprob
@@ -95,4 +95,4 @@ class Answer:
 
 def empty_outcome(request: GenerationRequest) -> Outcome:
     """How stock answers an empty prompt: at once, with nothing."""
-    return Outcome("none", replace(Timings(), prompt_n=len(request.prompt)))
+    return Outcome(StopType.NONE, replace(Timings(), prompt_n=len(request.prompt)))

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pilotfish
-from pilotfish.daemon.core.generation import Outcome
+from pilotfish.daemon.core.generation import Outcome, StopType
 from pilotfish.daemon.runner.wire.completion import (
     event,
     probabilities,
@@ -137,7 +137,7 @@ def checked_text_body(body: dict[str, Any]) -> dict[str, Any]:
 
 def finish_reason(outcome: Outcome) -> str:
     """OpenAI's word for how the answer ended."""
-    return "stop" if outcome.stop_type in ("eos", "word") else "length"
+    return "stop" if outcome.stop_type in (StopType.EOS, StopType.WORD) else "length"
 
 
 def usage(answer: Answer, outcome: Outcome) -> dict[str, Any]:

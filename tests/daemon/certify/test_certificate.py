@@ -15,7 +15,7 @@ from pilotfish.daemon.certify import device, lookup
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, _checksum, identity_of, parse
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import UsageError
-from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin, WeightPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, TargetPin, WeightPin
 
 SETTING = EngineSetting("bf16", "f16", True, False, (("GGML_SWITCH", "0"),))
 LANE = Lane("wide", (1, 2, 3, 8), SETTING, "lane", "", 512, True, 1024)
@@ -94,7 +94,7 @@ DIFFERENCES: dict[str, Callable[[EngineOptions], Identity]] = {
     "flash_attention": lambda options: identity(replace(options, flash_attention=True)),
     "device": lambda options: replace(identity(options), device="another machine"),
     "environment": lambda options: replace(identity(options), environment=(("GGML_CPU_TILED_MM", "0"),)),
-    "parity": lambda options: replace(identity(options), parity="stock"),
+    "parity": lambda options: replace(identity(options), parity=Parity.STOCK),
 }
 
 
@@ -275,13 +275,13 @@ def test_without_a_certificate_the_verifier_checks_and_certifying_is_of_use(opti
 
 
 def test_stock_parity_without_a_certificate_is_plain_decoding_in_stock_settings(options: EngineOptions) -> None:
-    lane = lookup.find_lane(fake_pin(), Verifier(), options, "stock").lane  # type: ignore[arg-type]  # never loads
+    lane = lookup.find_lane(fake_pin(), Verifier(), options, Parity.STOCK).lane  # type: ignore[arg-type]  # never loads
     assert lane is not None
     assert (lane.widths, lane.setting, lane.parity) == ((1,), EngineSetting("f16", "f16", None), "stock")
 
 
 def test_no_parity_is_every_width_in_stock_settings(options: EngineOptions) -> None:
-    lane = lookup.find_lane(fake_pin(), Verifier(), options, "none").lane  # type: ignore[arg-type]  # never loads
+    lane = lookup.find_lane(fake_pin(), Verifier(), options, Parity.NONE).lane  # type: ignore[arg-type]  # never loads
     assert lane is not None
     assert lane.max_width == 16
     assert lane.parity == "none"

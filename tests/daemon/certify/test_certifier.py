@@ -14,7 +14,7 @@ from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDrive
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EngineOptions, EngineSetting
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Parity
 from tests.fakes.probe import FakeProbe, one_kernel
 
 ALL = tuple(range(1, 34))
@@ -44,7 +44,7 @@ class Lab:
         self.loaded: list[str] = []
         self.probes: list[FakeProbe] = []
 
-    def certify(self, budget: float = 10_000.0, parity: str = "lane", **options: object) -> Certificate:
+    def certify(self, budget: float = 10_000.0, parity: Parity = Parity.LANE, **options: object) -> Certificate:
         asked = EngineOptions(batch_size=64, **{"n_ctx": 1024, **options})  # type: ignore[arg-type]
         self.n_ctx = asked.n_ctx
         identity = identity_of(fake_pin(), "engine", asked, parity)
@@ -204,7 +204,7 @@ def test_a_switch_that_only_long_contexts_show_ends_the_lane_before_it() -> None
 
 
 def test_stock_parity_keeps_stock_settings_and_ends_at_the_switch() -> None:
-    lane = Lab(uniform).certify(parity="stock").lane
+    lane = Lab(uniform).certify(parity=Parity.STOCK).lane
     assert lane.setting == EngineSetting("f16", "f16", None)
     assert lane.parity == "stock"
     assert lane.widths == ALL

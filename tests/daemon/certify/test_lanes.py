@@ -20,7 +20,7 @@ from pilotfish.daemon.certify.lanes import (
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
-from pilotfish.hooks.types import EngineSetting, Lane, SamplingParams
+from pilotfish.hooks.types import EngineSetting, Lane, Parity, SamplingParams
 from tests.fakes.session import Answer, answer
 
 SHORT, LONG = Site(0, 64, 4), Site(0, 300, 4)
@@ -117,8 +117,8 @@ def test_a_lane_with_slow_prompts_is_refused() -> None:
 
 
 def test_the_lowest_expected_time_wins_and_stocks_ids_among_equals() -> None:
-    fast, near = Offer(Lane("fast", parity="lane"), 0.5, 1.0), Offer(Lane("near", parity="stock"), 0.51, 1.0)
-    slow = Offer(Lane("slow", parity="stock"), 0.9, 1.0)
+    fast, near = Offer(Lane("fast", parity=Parity.LANE), 0.5, 1.0), Offer(Lane("near", parity=Parity.STOCK), 0.51, 1.0)
+    slow = Offer(Lane("slow", parity=Parity.STOCK), 0.9, 1.0)
     assert [offer.lane.name for offer in ranked([slow, fast, near])] == ["near", "fast", "slow"]
 
 

@@ -15,6 +15,7 @@ from pilotfish.daemon.config.files import find, load, load_or_last_good
 from pilotfish.daemon.config.reader import parse, to_table
 from pilotfish.daemon.config.types import Config, Daemon, Drafters, Engine, ModelSettings, Speculation
 from pilotfish.hooks.errors import ConfigError
+from pilotfish.hooks.types import Parity
 
 ANNOTATED = Path(__file__).parents[3] / "etc" / "pilotfish.toml"
 
@@ -101,7 +102,7 @@ class TestWhatItSays:
         assert config.verifiers.tables == {"llama": {"log": "stderr"}}
         assert config.models == {
             "smollm2:135m": ModelSettings(enabled=True, drafters=()),
-            "qwen3": ModelSettings(parity="none", max_width=4),
+            "qwen3": ModelSettings(parity=Parity.NONE, max_width=4),
         }
         assert config.engine == Engine("ollama")
         assert config.daemon == Daemon(tmp_path / "run" / "p.sock")

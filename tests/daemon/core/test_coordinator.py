@@ -12,7 +12,7 @@ from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.fakes.fake_engine import EOS, FakeEngine
 from pilotfish.daemon.lab.fakes.scripted_drafters import NoisyDrafter, ScriptedDrafter
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation
-from pilotfish.hooks.types import SamplingParams
+from pilotfish.hooks.types import Placement, SamplingParams
 from tests.fakes.misbehaviour import JUNK, RAISED
 from tests.fakes.session import PATIENCE, Always, answer
 
@@ -69,9 +69,9 @@ def test_on_equals_off(seed, temperature, wrong, n, prompt):
 @given(
     at=st.integers(1, 12),
     what=st.sampled_from(["open", "propose", "commit", "rollback", "close"]),
-    inline=st.booleans(),
+    placement=st.sampled_from([Placement.INLINE, Placement.THREAD]),
 )
-def test_a_drafter_that_raises_anywhere_changes_nothing_but_speed(at, what, inline):
+def test_a_drafter_that_raises_anywhere_changes_nothing_but_speed(at, what, placement):
     plain = answer(FakeEngine(), request(20))
     calls = iter(range(1, 1000))
 
@@ -79,7 +79,7 @@ def test_a_drafter_that_raises_anywhere_changes_nothing_but_speed(at, what, inli
         if operation == what and next(calls) >= at:
             raise RuntimeError("the drafter broke")
 
-    drafter = ScriptedDrafter(replay(plain.ids), inline=inline, fail=fail)
+    drafter = ScriptedDrafter(replay(plain.ids), placement=placement, fail=fail)
     assert answer(FakeEngine(), request(20), [drafter]).ids == plain.ids
 
 
@@ -200,9 +200,9 @@ def test_ids_outside_the_vocabulary_are_cut_off_before_the_engine():
     assert engine.widths[0] == 2
 
 
-@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("placement", [Placement.INLINE, Placement.THREAD])
 @pytest.mark.parametrize("junk", JUNK)
-def test_something_that_is_no_proposal_costs_it_and_no_more(junk, inline):
+def test_something_that_is_no_proposal_costs_it_and_no_more(junk, placement):
     class Junk(ScriptedDrafter):
         def open(self, target, prompt):
             session = super().open(target, prompt)
@@ -210,22 +210,22 @@ def test_something_that_is_no_proposal_costs_it_and_no_more(junk, inline):
             return session
 
     plain = answer(FakeEngine(), request(10))
-    drafted = answer(FakeEngine(), request(10), [Junk(inline=inline)], deadline=60.0)
+    drafted = answer(FakeEngine(), request(10), [Junk(placement=placement)], deadline=60.0)
     assert drafted.ids == plain.ids
     assert drafted.outcome.report.dropped["scripted"].startswith("propose")
     assert drafted.outcome.timings.draft_n == 0
 
 
-@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("placement", [Placement.INLINE, Placement.THREAD])
 @pytest.mark.parametrize("error", RAISED)
 @pytest.mark.parametrize("what", ["open", "propose", "commit", "rollback", "close"])
-def test_whatever_a_drafter_raises_the_answer_is_the_plain_one(what, error, inline):
+def test_whatever_a_drafter_raises_the_answer_is_the_plain_one(what, error, placement):
     def fail(operation):
         if operation == what:
             raise error
 
     plain = answer(FakeEngine(), request(10))
-    drafter = ScriptedDrafter(replay(plain.ids), inline=inline, fail=fail)
+    drafter = ScriptedDrafter(replay(plain.ids), placement=placement, fail=fail)
     assert answer(FakeEngine(), request(10), [drafter], deadline=60.0).ids == plain.ids
 
 
@@ -256,7 +256,7 @@ def test_a_drafter_that_hangs_is_left_behind():
 
     plain = answer(FakeEngine(), request(10))
     engine.on_forward = count
-    drafter = ScriptedDrafter(replay(plain.ids), inline=False, fail=hang)
+    drafter = ScriptedDrafter(replay(plain.ids), placement=Placement.THREAD, fail=hang)
     drafted = answer(engine, request(10), [drafter], deadline=0.05)
     assert drafted.ids == plain.ids
     assert "deadline" in drafted.outcome.report.dropped["scripted"]

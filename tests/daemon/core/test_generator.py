@@ -16,7 +16,7 @@ from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import Lane
+from pilotfish.hooks.types import Lane, Parity
 from tests.fakes.misbehaviour import RAISED
 from tests.fakes.session import SameIds
 
@@ -116,8 +116,8 @@ def test_limits_are_the_configs():
     ],
 )
 def test_a_lane_that_promises_less_than_the_config_asks_for_is_not_used(lane, wanted, speculates):
-    config = replace(CONFIG, speculation=Speculation(parity=wanted))
-    generator = generator_of(drafter_of(), config, Lane("some", (1, 2, 3, 4), parity=lane))
+    config = replace(CONFIG, speculation=Speculation(parity=Parity(wanted)))
+    generator = generator_of(drafter_of(), config, Lane("some", (1, 2, 3, 4), parity=Parity(lane)))
     assert generator.standing.state == ("active" if speculates else "plain")
     assert ask(generator)[1].speculated is speculates
     assert speculates or f"parity '{lane}', the config asks for '{wanted}'" in generator.standing.reason

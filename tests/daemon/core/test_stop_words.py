@@ -5,26 +5,26 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotfish.daemon.core.stop_words import Found, StopWords
+from pilotfish.daemon.core.stop_words import FoundWord, StopWords
 
 words_of_few_letters = st.lists(st.binary(min_size=1, max_size=5).map(lambda word: bytes(b & 1 for b in word)))
 
 
-def fed(words: list[bytes], *pieces: bytes) -> list[Found | None]:
+def fed(words: list[bytes], *pieces: bytes) -> list[FoundWord | None]:
     watch = StopWords(words)
     return [watch.feed(piece) for piece in pieces]
 
 
 def test_a_stop_string_may_begin_in_one_piece_and_end_in_another():
-    assert fed([b"stop"], b"a st", b"op b") == [None, Found(b"stop", 6)]
+    assert fed([b"stop"], b"a st", b"op b") == [None, FoundWord(b"stop", 6)]
 
 
 def test_the_earliest_wins_and_of_two_that_begin_there_the_shorter():
-    assert fed([b"b", b"abc", b"ab"], b"xabc") == [Found(b"ab", 3)]
+    assert fed([b"b", b"abc", b"ab"], b"xabc") == [FoundWord(b"ab", 3)]
 
 
 def test_a_stop_string_inside_the_beginning_of_a_longer_one_is_found():
-    assert fed([b"aabaac", b"ba"], b"aaba") == [Found(b"ba", 2)]
+    assert fed([b"aabaac", b"ba"], b"aaba") == [FoundWord(b"ba", 2)]
 
 
 def test_an_end_that_begins_a_stop_string_is_undecided():
@@ -53,4 +53,4 @@ def test_text_that_nearly_is_a_long_stop_string_is_looked_through_once():
     for _ in range(100):  # a comparison with every beginning for every piece would be 10**12 bytes
         assert watch.feed(b"ab" * 1_000) is None
         assert watch.undecided
-    assert watch.feed(b"!") == Found(nearly + b"!", len(nearly) + 1)
+    assert watch.feed(b"!") == FoundWord(nearly + b"!", len(nearly) + 1)

@@ -20,7 +20,7 @@ from pilotfish.daemon.processes.own_folder import OwnFolder
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import LoadableDrafter
-from pilotfish.hooks.types import EngineOptions, Footprint
+from pilotfish.hooks.types import EngineOptions, Footprint, Placement
 from pilotfish.lab.conformance import DrafterConformance
 from pilotfish.lab.fakes import fake_pin
 from tests.fakes.far import local_host
@@ -31,13 +31,13 @@ OPTIONS = EngineOptions(n_ctx=512)
 # What a drafter for a child looks like: it loads something, may die, and proposes what its table says.
 HEAVY = """
     import os
-    from pilotfish.hooks import HistoryDrafter, hookimpl
+    from pilotfish.hooks import HistoryDrafter, Placement, hookimpl
     from pilotfish.hooks.errors import ModelNotFound
     from pilotfish.hooks.types import Footprint
 
     class Heavy(HistoryDrafter):
         name = "heavy"
-        hosted = True
+        placement = Placement.PROCESS
         vocabulary = None
 
         def footprint(self, host, target, options):
@@ -94,8 +94,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedDrafter]:
 def test_it_looks_like_the_drafter_it_hosts(config, tmp_path):
     drafter = hosted(config)
     assert isinstance(drafter, LoadableDrafter)
-    assert (drafter.name, drafter.inline) == ("heavy", False)
-    assert not getattr(drafter, "hosted", False)
+    assert (drafter.name, drafter.placement) == ("heavy", Placement.THREAD)
     assert drafter.footprint(local_host(tmp_path), fake_pin(), OPTIONS) == Footprint(5, 512)
     with pytest.raises(EngineError, match="load the drafter before"):
         drafter.open(fake_pin(), [1])

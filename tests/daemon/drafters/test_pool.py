@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pilotfish.daemon.config.types import Config
-from pilotfish.daemon.drafters.pool import FIRST_RETRY, DrafterPool
+from pilotfish.daemon.drafters.member import FIRST_RETRY
+from pilotfish.daemon.drafters.pool import DrafterPool
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
@@ -19,7 +20,7 @@ from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks import hookimpl
 from pilotfish.hooks.errors import AdmissionRefused, ConfigError, EngineError, WorldError
-from pilotfish.hooks.types import Footprint, TokenizerPin
+from pilotfish.hooks.types import Footprint, Placement, TokenizerPin
 from tests.fakes.misbehaviour import RAISED
 
 SOON = 60.0  # seconds; far more than anything here takes
@@ -31,7 +32,7 @@ class Heavy(ScriptedDrafter):
     """Loads when it is let; remembers what was done with it."""
 
     def __init__(self, name: str = "heavy", load: Callable[[], None] = lambda: None) -> None:
-        super().__init__(name=name, inline=False)
+        super().__init__(name=name, placement=Placement.THREAD)
         self.vocabulary = None
         self.done: list[str] = []
         self._load = load
@@ -195,7 +196,7 @@ def test_without_a_host_nothing_is_loaded():
 
 def test_one_that_wants_a_process_of_its_own_is_wrapped_and_kept_across_a_reload():
     drafter = Heavy()
-    drafter.hosted = True
+    drafter.placement = Placement.PROCESS
     wrapped: list[Heavy] = []
 
     def wrap(inner: Heavy) -> Heavy:
@@ -308,7 +309,7 @@ def test_a_footprint_that_is_none_is_a_failure_and_nothing_is_loaded():
 
 
 @pytest.mark.parametrize("error", RAISED)
-@pytest.mark.parametrize("attribute", ["vocabulary", "elsewhere", "alive", "status"])
+@pytest.mark.parametrize("attribute", ["vocabulary", "alive", "status"])
 def test_an_attribute_that_raises_costs_its_drafter_a_seat_at_most(attribute, error):
     def broken(self: object) -> Any:
         raise error
@@ -316,12 +317,12 @@ def test_an_attribute_that_raises_costs_its_drafter_a_seat_at_most(attribute, er
     class Odd(ScriptedDrafter):
         pass
 
-    odd = Odd(name="odd", inline=False)
+    odd = Odd(name="odd", placement=Placement.THREAD)
     setattr(Odd, attribute, property(broken))
     registry, line = registry_of(odd, ScriptedDrafter(name="well")), pool()
     line.use(registry, ["odd", "well"])
     names = [guard.name for guard in line.guards(registry, [1], 0.2)]
-    if isinstance(error, AttributeError) or attribute == "status":
+    if attribute == "status":
         assert names == ["odd", "well"]
         assert f"status raised {type(error).__name__}" in line.describe()["odd"]["about"]
     else:

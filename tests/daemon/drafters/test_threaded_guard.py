@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from pilotfish.daemon.drafters.threaded_guard import ThreadedGuard
-from pilotfish.daemon.drafters.worker import SameThread, Worker
+from pilotfish.daemon.drafters.worker import DrafterWorker, SameThread
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
-from pilotfish.hooks.types import Ack
+from pilotfish.hooks.types import Ack, Placement
 from tests.fakes.session import SameIds
 
 PROMPT = (5, 9, 3)
@@ -37,13 +37,13 @@ class Gate:
 
 
 @pytest.fixture
-def guarded() -> Iterator[Callable[..., tuple[ScriptedDrafter, ThreadedGuard, Worker]]]:
-    workers: list[Worker] = []
+def guarded() -> Iterator[Callable[..., tuple[ScriptedDrafter, ThreadedGuard, DrafterWorker]]]:
+    workers: list[DrafterWorker] = []
 
     def guard(script=right, *, elsewhere=False, deadline=SOON, **kwargs):
-        drafter = ScriptedDrafter(script, inline=False, **kwargs)
-        drafter.elsewhere = elsewhere
-        worker = Worker("scripted")
+        placement = Placement.REMOTE if elsewhere else Placement.THREAD
+        drafter = ScriptedDrafter(script, placement=placement, **kwargs)
+        worker = DrafterWorker("scripted")
         workers.append(worker)
         guard = ThreadedGuard(drafter, SameIds(), worker, n_vocab=256, deadline=deadline)
         guard.open(fake_pin(256), PROMPT)
@@ -54,7 +54,7 @@ def guarded() -> Iterator[Callable[..., tuple[ScriptedDrafter, ThreadedGuard, Wo
         worker.end()
 
 
-def begun(guard: ThreadedGuard, worker: Worker) -> None:
+def begun(guard: ThreadedGuard, worker: DrafterWorker) -> None:
     guard.begin()
     assert worker.settle(SOON)
     guard.propose(0)
@@ -91,7 +91,7 @@ def test_waiting_brings_the_proposal(guarded):
     _, guard, worker = guarded()
     begun(guard, worker)
     assert list(guard.propose(4, SOON).tokens) == TRUTH[:4]
-    assert [timing.k for timing in guard.timings] == [None, 4]
+    assert [timing.k for timing in guard.take_timings()] == [None, 4]
 
 
 def test_what_was_not_verified_still_serves_the_next_round(guarded):
@@ -226,7 +226,9 @@ def test_closing_waits_for_nobody_and_the_session_is_closed_when_its_thread_come
 
 def test_a_drafter_of_the_engines_own_library_computes_on_the_thread_that_asks():
     threads = []
-    drafter = ScriptedDrafter(right, inline=False, fail=lambda what: threads.append(threading.current_thread()))
+    drafter = ScriptedDrafter(
+        right, placement=Placement.ENGINE_THREAD, fail=lambda what: threads.append(threading.current_thread())
+    )
     guard = ThreadedGuard(drafter, SameIds(), SameThread(), n_vocab=256, deadline=SOON)
     guard.open(fake_pin(256), PROMPT)
     assert threads == []

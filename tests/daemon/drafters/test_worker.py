@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from pilotfish.daemon.drafters import worker as module
-from pilotfish.daemon.drafters.worker import SameThread, Worker
+from pilotfish.daemon.drafters.worker import DrafterWorker, SameThread
 from tests.fakes.misbehaviour import RAISED
 
 SOON = 60.0  # seconds; far more than anything here takes
@@ -15,7 +15,7 @@ SOON = 60.0  # seconds; far more than anything here takes
 
 @pytest.mark.parametrize("error", RAISED)
 def test_jobs_run_in_order_on_one_thread_and_one_that_raises_stops_nothing(caplog, error):
-    seen, worker = [], Worker("w")
+    seen, worker = [], DrafterWorker("w")
 
     def broken():
         raise error
@@ -41,7 +41,7 @@ def test_a_job_on_the_callers_own_thread_never_raises(caplog, error):
 
 def test_without_work_there_is_no_thread_and_the_next_job_brings_a_new_one(monkeypatch):
     monkeypatch.setattr(module, "REST", 0.01)
-    threads, worker = [], Worker("w")
+    threads, worker = [], DrafterWorker("w")
     worker.post(lambda: threads.append(threading.current_thread()))
     threads_end = threading.Event()
     for _ in range(6000):
@@ -58,7 +58,7 @@ def test_without_work_there_is_no_thread_and_the_next_job_brings_a_new_one(monke
 @pytest.mark.parametrize("posts", [1, 50])
 def test_nothing_that_was_posted_is_lost_however_short_the_rest(monkeypatch, posts):
     monkeypatch.setattr(module, "REST", 0.0)
-    done, worker = [], Worker("w")
+    done, worker = [], DrafterWorker("w")
     for i in range(posts):
         worker.post(lambda i=i: done.append(i))
     assert worker.settle(SOON)
@@ -67,7 +67,7 @@ def test_nothing_that_was_posted_is_lost_however_short_the_rest(monkeypatch, pos
 
 
 def test_where_the_system_has_no_thread_left_a_job_is_refused_and_the_next_is_tried_again(monkeypatch):
-    done, worker = [], Worker("w")
+    done, worker = [], DrafterWorker("w")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
         assert not worker.post(lambda: done.append(1))

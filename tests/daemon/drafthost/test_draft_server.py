@@ -20,7 +20,7 @@ from pilotfish.daemon.http.connection import Limits
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import AdmissionRefused, ModelNotFound
 from pilotfish.hooks.history import History
-from pilotfish.hooks.types import Ack, EngineOptions, Footprint, TargetPin
+from pilotfish.hooks.types import Ack, EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.lab.fakes import ScriptedDrafter
 from tests.fakes.far import local_host, serving
 from tests.fakes.misbehaviour import JUNK, RAISED
@@ -235,7 +235,7 @@ def test_an_idle_session_is_closed():
 class SeveralDrafter:
     """Can have two sessions at a time."""
 
-    name, inline, sessions = "several", True, 2
+    name, placement, sessions = "several", Placement.INLINE, 2
 
     def open(self, target: TargetPin, prompt: Any) -> Any:
         return ScriptedDrafter().open(target, prompt)
@@ -244,7 +244,7 @@ class SeveralDrafter:
 class LoadedDrafter:
     """Has something to load; `calls` tells what happened to it."""
 
-    name, inline = "loaded", False
+    name, placement = "loaded", Placement.THREAD
     vocabulary = None
 
     def __init__(self) -> None:

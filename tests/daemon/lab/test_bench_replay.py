@@ -10,7 +10,7 @@ import pytest
 from pilotfish.daemon.lab.bench_replay import ReplayDrafter
 from pilotfish.daemon.lab.bench_systems import SPECULATIVE, pilotfish_systems
 from pilotfish.hooks.protocols import Drafter
-from pilotfish.hooks.types import EMPTY
+from pilotfish.hooks.types import EMPTY, Placement
 from pilotfish.lab.conformance import DrafterConformance
 from pilotfish.lab.fakes import fake_pin
 
@@ -70,8 +70,8 @@ def test_without_a_recording_it_proposes_nothing(tmp_path, text):
 
 
 def test_one_that_takes_its_time_gets_a_thread_with_a_deadline(recording):
-    assert ReplayDrafter({"recording": str(recording)}).inline
-    assert not ReplayDrafter({"recording": str(recording), "delay_ms": 1}).inline
+    assert ReplayDrafter({"recording": str(recording)}).placement is Placement.INLINE
+    assert ReplayDrafter({"recording": str(recording), "delay_ms": 1}).placement is Placement.THREAD
 
 
 def test_the_adversaries_are_wrong_at_once_slow_and_wrong_later():

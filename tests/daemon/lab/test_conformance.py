@@ -13,6 +13,7 @@ from pilotfish.daemon.config.types import Config, Speculation
 from pilotfish.daemon.lab.conformance import CHECKS, CheckResult, Harness, Nonconformance, PluginReport, drafter_checks
 from pilotfish.daemon.lab.conformance.plugin import Setup, examine_drafter, examine_file
 from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.types import Placement
 from pilotfish.lab.conformance import DrafterConformance
 from pilotfish.lab.fakes import ScriptedDrafter
 from tests.fakes.plugin_files import GOOD, write
@@ -22,7 +23,7 @@ PLUGIN = """
 import sys
 import time
 
-from pilotfish.hooks import EMPTY, Ack, History, HistoryDrafter, Proposal, hookimpl
+from pilotfish.hooks import EMPTY, Ack, History, HistoryDrafter, Placement, Proposal, hookimpl
 from pilotfish.hooks.drafting import HistorySession
 
 
@@ -32,7 +33,7 @@ class Mine(HistorySession):
 
 class Drafter(HistoryDrafter):
     name = "mine"
-    inline = {inline}
+    placement = Placement.{placement}
 
     def open(self, target, prompt):
         return Mine(self, prompt)
@@ -182,8 +183,8 @@ FAULTS = {
 }
 
 
-def plugin(folder: Path, body: str, *, inline: bool = False) -> Path:
-    text = PLUGIN.format(session="    " + body if body else "    pass", inline=inline)
+def plugin(folder: Path, body: str, *, placement: Placement = Placement.THREAD) -> Path:
+    text = PLUGIN.format(session="    " + body if body else "    pass", placement=placement.name)
     return write(folder, "mine.py", text)
 
 
@@ -235,10 +236,10 @@ def test_a_session_that_was_left_in_the_middle_and_blocks_the_next_is_caught() -
 
 
 def test_one_that_calls_itself_inline_and_is_slow_is_caught(folder: Path) -> None:
-    slow = plugin(folder, "def propose(self, k): time.sleep(0.005); return EMPTY", inline=True)
+    slow = plugin(folder, "def propose(self, k): time.sleep(0.005); return EMPTY", placement=Placement.INLINE)
     [result] = failed(examine_file(slow, setup()))
     assert result.check == "inline is quick"
-    assert "set inline = False" in result.seen
+    assert "say Placement.THREAD" in result.seen
 
 
 def test_after_a_call_that_hangs_nothing_more_is_asked_of_the_drafter(folder: Path) -> None:
@@ -277,7 +278,7 @@ class TestDeterminism:
 
 class TestSound:
     def test_a_drafter_passes_everything(self, folder: Path) -> None:
-        report = examine_file(plugin(folder, "", inline=True), setup(deterministic=True))
+        report = examine_file(plugin(folder, "", placement=Placement.INLINE), setup(deterministic=True))
         assert (failed(report), report.problems) == ([], ())
         [verdict] = report.verdicts
         assert [result.check for result in verdict.results] == ["is built", *(check.name for check in CHECKS)]

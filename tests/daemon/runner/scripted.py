@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from aiohttp.test_utils import TestClient, TestServer
 
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
-from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, Timings
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, StopType, Timings
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.daemon.runner.server import Server
-from pilotfish.hooks.types import SessionReport
+from pilotfish.hooks.types import Parity, SessionReport
 
 SECONDS = 60.0  # what a test waits for at most; far more than anything takes
 BODY = {"prompt": "2 3 4", "n_predict": 3, "temperature": 0}
@@ -75,7 +75,7 @@ class ScriptedGenerator:
                     break
             if cancelled():
                 self.cancelled.append(request)
-                return Outcome("none", Timings(prompt_n=len(request.prompt), predicted_n=emitted))
+                return Outcome(StopType.NONE, Timings(prompt_n=len(request.prompt), predicted_n=emitted))
             emit(batch)
             emitted += len(batch)
         if self._error:
@@ -87,7 +87,7 @@ def finished(request: GenerationRequest, predicted: int) -> Outcome:
     """An ending in which every token but the first was drafted."""
     timings = Timings(1, len(request.prompt) - 1, 10.0, predicted, 20.0, predicted, predicted - 1)
     report = SessionReport(committed=predicted, drafted=predicted, accepted=predicted - 1, rounds=1, seconds=0.03)
-    return Outcome("limit", timings, parity="lane", lane="fake", speculated=True, report=report)
+    return Outcome(StopType.LIMIT, timings, parity=Parity.LANE, lane="fake", speculated=True, report=report)
 
 
 def card(engine: FakeEngine, template: str = CHATML) -> ModelCard:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, Timings
+from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, StopType, Timings
 from pilotfish.daemon.runner import engine_thread
 from pilotfish.daemon.runner.engine_thread import EngineThread, Job
 from pilotfish.hooks.errors import EngineError
@@ -15,7 +15,7 @@ from tests.daemon.runner.scripted import WORDS, ScriptedGenerator
 from tests.fakes.misbehaviour import RAISED
 
 REQUEST = GenerationRequest((2, 3))
-DONE = Outcome("eos", Timings())
+DONE = Outcome(StopType.EOS, Timings())
 SOON = 60.0  # seconds; far more than anything here takes
 
 

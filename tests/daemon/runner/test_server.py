@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pilotfish.daemon.core.generation import Outcome, OutputToken, Timings
+from pilotfish.daemon.core.generation import Outcome, OutputToken, StopType, Timings
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.hooks.types import TokenLogprob
 from tests.daemon.runner.scripted import BODY, WORDS, ScriptedGenerator, ask, events, serving
@@ -55,7 +55,7 @@ async def test_tokens_are_only_listed_in_a_whole_answer_when_asked_for():
 
 
 async def test_no_drafts_no_draft_counts():
-    outcome = Outcome("eos", Timings(prompt_n=3, predicted_n=3))
+    outcome = Outcome(StopType.EOS, Timings(prompt_n=3, predicted_n=3))
     async with serving(ScriptedGenerator(outcome=outcome)) as client:
         _, whole = await ask(client, **BODY)
 
@@ -126,7 +126,7 @@ async def test_log_probabilities_have_stocks_shape():
 
 async def test_the_stop_strings_own_tokens_have_no_probabilities_in_a_whole_answer():
     output_tokens = [OutputToken(t, "", logprob=TokenLogprob(t, -1.0, b"%d " % t)) for t in (5, 6, 7)]
-    outcome = Outcome("word", Timings(prompt_n=3, predicted_n=3), stopping_word="6 7")
+    outcome = Outcome(StopType.WORD, Timings(prompt_n=3, predicted_n=3), stopping_word="6 7")
     async with serving(ScriptedGenerator([output_tokens], outcome=outcome)) as client:
         _, whole = await ask(client, **BODY, n_probs=1, stop="6 7")
 

@@ -10,7 +10,7 @@ import pytest
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import Drafter
-from pilotfish.hooks.types import EMPTY, TargetPin
+from pilotfish.hooks.types import EMPTY, Placement, TargetPin
 from pilotfish.lab.conformance import DrafterConformance
 from pilotfish.plugins.drafters._model_session import DraftCache, ModelSession
 
@@ -68,7 +68,7 @@ class TestConformance(DrafterConformance):
 
         class ByModel:
             name = "by-model"
-            inline = False
+            placement = Placement.THREAD
 
             def open(self, target: TargetPin, prompt: Sequence[int]) -> ModelSession:
                 return cache.open(prompt)

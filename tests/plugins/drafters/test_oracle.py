@@ -6,7 +6,7 @@ import pytest
 
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.hooks.protocols import Drafter, DraftSession
-from pilotfish.hooks.types import EMPTY
+from pilotfish.hooks.types import EMPTY, Placement
 from pilotfish.lab.conformance import DrafterConformance
 from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters.oracle import OracleDrafter
@@ -70,9 +70,9 @@ def test_a_rollback_leaves_it_where_it_was() -> None:
 
 
 def test_a_slow_oracle_asks_for_a_thread_of_its_own() -> None:
-    assert OracleDrafter({"tokens": OUTPUT}).inline
+    assert OracleDrafter({"tokens": OUTPUT}).placement is Placement.INLINE
     slow = OracleDrafter({"tokens": OUTPUT, "delay_ms": 0.5})
-    assert not slow.inline
+    assert slow.placement is Placement.THREAD
     assert slow.open(fake_pin(), PROMPT).propose(1).tokens == (10,)
 
 

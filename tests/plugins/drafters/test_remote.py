@@ -16,7 +16,7 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import ConfigError, WorldError
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import Bridge, LoadableDrafter, Vocabulary
-from pilotfish.hooks.types import EngineOptions, Proposal, SamplingParams, TargetPin, TokenizerPin
+from pilotfish.hooks.types import EngineOptions, Placement, Proposal, SamplingParams, TargetPin, TokenizerPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
 from pilotfish.lab.conformance import DrafterConformance
 from pilotfish.lab.fakes import FakeEngine, ScriptedDrafter, fake_pin
@@ -65,8 +65,7 @@ class TestOverAnotherProcess(DrafterConformance):
 def test_it_is_a_drafter_that_loads_elsewhere(far, tmp_path):
     drafter = RemoteDrafter({"url": far.url})
     assert isinstance(drafter, LoadableDrafter)
-    assert drafter.elsewhere
-    assert not drafter.inline
+    assert drafter.placement is Placement.REMOTE
     assert drafter.footprint(local_host(tmp_path), fake_pin(), EngineOptions()) is None
     with pytest.raises(WorldError, match="is not loaded"):
         drafter.open(fake_pin(), PROMPT)

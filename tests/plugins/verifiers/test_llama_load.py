@@ -16,7 +16,7 @@ import pytest
 from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, ready
 from pilotfish.hooks.errors import BrokenModel, ConfigError, EngineError, ProtocolViolation
 from pilotfish.hooks.protocols import Verifier
-from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, TargetPin
 from pilotfish.plugins.verifiers.llama import LlamaVerifier, pilotfish_register_verifiers
 from tests.plugins.verifiers.tiny_gguf import write_mamba
 
@@ -102,7 +102,7 @@ def test_what_the_check_found_is_remembered_until_something_changes(
 
 @pytest.mark.model
 def test_a_given_lane_is_taken_as_it_is(load_engine: Callable[..., LlamaEngine], smollm2_path: Path) -> None:
-    lane = Lane("given", (2, 4), EngineSetting("q8_0", "f16"), parity="lane")
+    lane = Lane("given", (2, 4), EngineSetting("q8_0", "f16"), parity=Parity.LANE)
     engine = load_engine(smollm2_path, lane, n_ctx=256)
     try:
         assert engine.lane == lane
