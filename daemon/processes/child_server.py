@@ -22,7 +22,7 @@ log = logging.getLogger("pilotfish.processes")
 
 STOP_SECONDS = 5.0  # from SIGTERM to SIGKILL
 NOTICE_SECONDS = 1.0  # from a broken connection to the end of the process, if that was the reason
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.02
 
 
 class ChildServer:
@@ -84,7 +84,7 @@ class ChildServer:
 
     async def end_noticed(self) -> None:
         """Return when its end is known here, and all that it said; or after a moment, if it lives on."""
-        ending = asyncio.gather(self._process.wait(), asyncio.shield(self._reader))
+        ending = asyncio.gather(self.wait(), asyncio.shield(self._reader))
         with contextlib.suppress(TimeoutError):  # a child of it may hold the pipe open, too
             await asyncio.wait_for(ending, NOTICE_SECONDS)
 
@@ -95,8 +95,9 @@ class ChildServer:
         return f"{how}: {self.said}" if self.said else how
 
     async def wait(self) -> None:
-        """Until it has ended."""
-        await self._process.wait()
+        """Until it has ended. (asyncio's own wait lasts until its output ends, which a child of it may hold open.)"""
+        while self.alive:
+            await asyncio.sleep(_POLL_SECONDS)  # noqa: ASYNC110 - asyncio tells nobody else of the end
 
     async def stop(self) -> None:
         """SIGTERM, and SIGKILL after a grace. Returns when it is gone; safe to call twice."""
@@ -109,12 +110,12 @@ class ChildServer:
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
-            await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
+            await asyncio.wait_for(self.wait(), STOP_SECONDS)
         except TimeoutError:
             log.warning("%s ignored SIGTERM for %.0f s; it is killed", self._name, STOP_SECONDS)
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await self._process.wait()
+            await self.wait()
 
     async def _read(self) -> None:
         assert self._process.stdout is not None  # asked for in start

@@ -111,6 +111,13 @@ def test_a_launch_that_fails_before_the_model_is_ready_goes_on_as_stock(environm
     assert "pilotfish: stock llama-server: " in said
 
 
+def test_the_runners_old_name_starts_what_the_new_one_does(environment, tmp_path):
+    words = launch(tmp_path / "nothing.gguf")
+    process, out, said = run(environment, *words, module="pilotfish.ollama_overlay.runner")
+    assert process.returncode == 0, said
+    assert json.loads(out)[1] == words
+
+
 def test_without_a_stock_server_a_failure_is_an_exit_code(environment, tmp_path):
     del environment["PILOTFISH_STOCK"]
     process, out, said = run(environment, *launch(tmp_path / "nothing.gguf"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from pilotfish.daemon.runner.floor import StockServer
 from pilotfish.daemon.runner.sidecar import Sidecar, on_port
 from pilotfish.hooks.errors import EngineError
+from tests.daemon.processes.endings import gone
 
 FAKE = Path(__file__).with_name("fake_stock.py")
 ARGV = ["--model", "m.gguf", "--port", "1", "--host", "127.0.0.1", "-c", "64"]
@@ -57,12 +57,6 @@ async def until(condition, seconds=60.0):
     while not condition():
         assert time.monotonic() < deadline, "it never came about"
         await asyncio.sleep(0.01)
-
-
-def gone(pid):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    return True
 
 
 async def test_it_gets_the_launchs_flags_and_environment_and_a_port_of_its_own(beside):
