@@ -1,4 +1,4 @@
-"""What the shim starts: the runner or, when even importing it fails, the stock llama-server.
+"""What the shim starts: the runner on its floor or, when even importing it fails, the stock llama-server.
 
 Nothing is imported here that an incomplete installation could lack: all of it was imported to decide, a moment ago.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from pilotfish.daemon.config.paths import state_dir
@@ -39,9 +40,11 @@ def _load_backends(folder: Path, arguments: Sequence[str]) -> None:
 
 
 def _runner() -> Callable[[Sequence[str]], int]:
+    """The runner, standing on its floor."""
     from pilotfish.daemon.runner.main import main as run
+    from pilotfish.ollama_overlay.stock_floor import floor_of_this_process
 
-    return run
+    return partial(run, floor=floor_of_this_process())
 
 
 if __name__ == "__main__":

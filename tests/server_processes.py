@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,7 +12,10 @@ from pathlib import Path
 
 import httpx
 
+from pilotfish.daemon.processes.ports import free_port
+
 RUNNER = (sys.executable, "-m", "pilotfish.daemon.runner.main")
+SHIMMED_RUNNER = (sys.executable, "-m", "pilotfish.ollama_overlay.start")  # as the shim starts it
 OLLAMA_FLAGS = (
     "--host", "127.0.0.1", "--no-webui", "--offline", "-np", "1",
     "--log-verbosity", "4", "--no-log-prefix", "--no-log-timestamps",
@@ -44,13 +46,6 @@ class ServerProcess:
                 pass
             time.sleep(0.05)
         raise AssertionError(f"not ready: {self.log.read_text()[-2000:]}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def spawn(

@@ -10,11 +10,11 @@ import json
 import logging
 import os
 import sys
-import threading
 from typing import Any
 
 from pilotfish.daemon.certify.probe_wire import options_from_json, options_to_json, pin_from_json, pin_to_json
 from pilotfish.daemon.config import files
+from pilotfish.daemon.processes.parent_death import end_with_stdin
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.types import EngineOptions, Parity, TargetPin
@@ -37,7 +37,7 @@ def main() -> int:
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_stdin()
     try:
         return _certify(job)
     except PilotfishError as error:
@@ -57,12 +57,6 @@ def _certify(job: dict[str, Any]) -> int:
     certificate, path = certify(pin, verifier, options, parity=Parity(job["parity"]), budget=job["budget"])
     log.info("%s: %s: %s", certificate.model, "certified" if path else "not certified", certificate.summary())
     return 0 if path else 1
-
-
-def _end_with_parent() -> None:
-    while sys.stdin.readline():
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """A probe in a process of its own, because an engine reads its environment only once.
 
-The process is killed when the budget is spent, whatever it is doing.
+The process is killed when the budget is spent, whatever it is doing. It is none of `processes.threaded_child`'s: its
+pipes carry calls and answers, with which it ends, its output is not kept, and it stays in the session of the certifier,
+which is killed as a whole (`idle_certifier`).
 """
 
 from __future__ import annotations

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import re
 import signal
 import socket
 import ssl
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +18,7 @@ from pilotfish.daemon.drafthost.draft_server import IDLE, DraftServer
 from pilotfish.daemon.http.connection import Limits
 from pilotfish.daemon.http.gate import is_loopback
 from pilotfish.daemon.http.serving import listeners, serving
-from pilotfish.daemon.processes.parent_death import is_tied, when_let_go
+from pilotfish.daemon.processes.parent_death import end_at_once_when_let_go, when_let_go
 from pilotfish.hooks.errors import ConfigError
 
 PORT = 11436
@@ -116,25 +114,13 @@ async def until_told() -> AsyncIterator[asyncio.Event]:
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:
         loop.add_signal_handler(number, stop.set)
-    _end_with_parent()
+    end_at_once_when_let_go()
     when_let_go(stop.set)
     try:
         yield stop
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
-
-
-def _end_with_parent() -> None:
-    """Have the kernel end a tied process when its parent is gone, also while an engine keeps the interpreter.
-
-    The parent's end of standard input closes; SIGIO, which nobody handles, ends the process. Linux only: elsewhere
-    the event loop has to notice.
-    """
-    if sys.platform == "linux" and is_tied():
-        end = sys.stdin.fileno()
-        fcntl.fcntl(end, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(end, fcntl.F_SETFL, fcntl.fcntl(end, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 async def _bind(endpoint: Endpoint) -> list[socket.socket]:

@@ -23,12 +23,12 @@ from pilotfish.daemon.front.durations import FOREVER
 from pilotfish.daemon.front.errors import RunnerGone
 from pilotfish.daemon.front.options import Launch
 from pilotfish.daemon.front.runner_client import ConnectionLost, RunnerClient, new_session
-from pilotfish.daemon.front.runner_process import RunnerProcess, free_port
 from pilotfish.daemon.front.settings import FrontSettings
+from pilotfish.daemon.processes.child_server import ChildServer
+from pilotfish.daemon.processes.ports import free_port
 
 log = logging.getLogger("pilotfish.front")
 
-_POLL = 0.05  # seconds between health checks
 _PROGRESS = 10.0  # seconds between lines about a slow load
 
 
@@ -39,7 +39,7 @@ class Slot:
     model: ServedModel
     launch: Launch
     keep_alive: float
-    ready: asyncio.Task[RunnerProcess] = field(init=False)
+    ready: asyncio.Task[ChildServer] = field(init=False)
     leases: int = 0
     draining: bool = False
     closing: asyncio.Task[None] | None = None
@@ -47,7 +47,7 @@ class Slot:
     timer: asyncio.TimerHandle | None = None
 
     @property
-    def process(self) -> RunnerProcess | None:
+    def process(self) -> ChildServer | None:
         """The loaded runner; None while loading or when loading failed."""
         if not self.ready.done() or self.ready.cancelled() or self.ready.exception():
             return None
@@ -56,7 +56,7 @@ class Slot:
     @property
     def dead(self) -> bool:
         """Loading failed, or the process has ended by itself."""
-        return self.ready.done() and (self.process is None or self.process.exit_code is not None)
+        return self.ready.done() and (self.process is None or not self.process.alive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Runners:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._session.close()
 
-    async def _loaded(self, model: ServedModel, launch: Launch, keep_alive: float | None) -> tuple[Slot, RunnerProcess]:
+    async def _loaded(self, model: ServedModel, launch: Launch, keep_alive: float | None) -> tuple[Slot, ChildServer]:
         """A slot taken and its runner up. One that has died unnoticed since its last answer is replaced once."""
         for retry in (True, False):
             slot = await self._take(model, launch, keep_alive)
@@ -225,15 +225,16 @@ class Runners:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _load(self, model: ServedModel, launch: Launch) -> RunnerProcess:
+    async def _load(self, model: ServedModel, launch: Launch) -> ChildServer:
         started = time.monotonic()
         port = free_port()
         try:
-            process = await RunnerProcess.start(self._command(model, launch, port), port)
+            process = await ChildServer.start(self._command(model, launch, port), port, "runner")
         except OSError as error:
             raise RunnerGone(f"the runner of '{model.short}' cannot be started: {error}") from error
         try:
-            await self._until_healthy(process, model, started)
+            async with _telling(model, started):
+                await self._until_healthy(process, model)
         except BaseException:
             await process.stop()
             raise
@@ -245,19 +246,29 @@ class Runners:
         command += ["--model", str(model.weights), "--port", str(port), "--host", "127.0.0.1"]
         return [*command, *launch.arguments(), "--no-webui", "--offline", *self._settings.runner_args]
 
-    async def _until_healthy(self, process: RunnerProcess, model: ServedModel, started: float) -> None:
-        client = RunnerClient(self._session, process.port)
-        progress = started + _PROGRESS
-        while not await client.healthy():
-            now = time.monotonic()
-            if process.exit_code is not None:
-                raise RunnerGone(f"the runner of '{model.short}' could not load it: {await process.last_words()}")
-            if now - process.last_sign_of_life > self._settings.load_timeout:
-                raise RunnerGone(
-                    f"the runner of '{model.short}' gave no sign of life for {self._settings.load_timeout:.0f} s "
-                    f"while loading; raise PILOTFISH_LOAD_TIMEOUT if it needs longer ({await process.last_words()})"
-                )
-            if now > progress:
-                log.info("still loading %s after %.0f s", model.short, now - started)
-                progress = now + _PROGRESS
-            await asyncio.sleep(_POLL)
+    async def _until_healthy(self, process: ChildServer, model: ServedModel) -> None:
+        patience = self._settings.load_timeout
+        if await process.comes_up(RunnerClient(self._session, process.port).healthy, patience):
+            return
+        if not process.alive:
+            raise RunnerGone(f"the runner of '{model.short}' could not load it: {await process.last_words()}")
+        raise RunnerGone(
+            f"the runner of '{model.short}' gave no sign of life for {patience:.0f} s while loading; raise "
+            f"PILOTFISH_LOAD_TIMEOUT if it needs longer ({await process.last_words()})"
+        )
+
+
+@contextlib.asynccontextmanager
+async def _telling(model: ServedModel, started: float) -> AsyncIterator[None]:
+    """A line in the log now and then, while a load takes long."""
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(_PROGRESS)
+            log.info("still loading %s after %.0f s", model.short, time.monotonic() - started)
+
+    telling = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        telling.cancel()

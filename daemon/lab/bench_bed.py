@@ -12,8 +12,7 @@ from pilotfish.daemon.certify.lookup import find_lane
 from pilotfish.daemon.config.paths import cache_dir, state_dir
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.front.runner_client import RunnerClient, new_session
-from pilotfish.daemon.front.runner_process import RunnerProcess, free_port
-from pilotfish.daemon.lab.bench_starting import until_healthy
+from pilotfish.daemon.lab.bench_starting import started
 from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed, System, command
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
 from pilotfish.daemon.lab.workloads import Mode, Workload
@@ -76,20 +75,16 @@ class Prompts:
 async def render(system: System, bed: Bed, workloads: Sequence[Workload], modes: Sequence[Mode], n: int) -> Prompts:
     """Every prompt through the model's own template, once, and as ids, so that all systems read the same."""
     assert system.name == PILOTFISH  # stock's template engine is another one
-    port = free_port()
-    process = await RunnerProcess.start(command(system, bed, port), port)
-    try:
-        async with new_session() as session:
-            client = RunnerClient(session, port)
-            await until_healthy(client, process, system.name)
-            warm_up = replace(await _task(client, WARM_UP, PASSES[0], modes[0]), n_predict=WARM_UP_TOKENS)
-            rendered = [
-                replace(await _task(client, workload, again, modes[0]), n_predict=n)
-                for again, group in passes(workloads).items()
-                for workload in group
-            ]
-    finally:
-        await process.stop()
+    async with (
+        new_session() as session,
+        started(lambda port: command(system, bed, port), system.name, session) as client,
+    ):
+        warm_up = replace(await _task(client, WARM_UP, PASSES[0], modes[0]), n_predict=WARM_UP_TOKENS)
+        rendered = [
+            replace(await _task(client, workload, again, modes[0]), n_predict=n)
+            for again, group in passes(workloads).items()
+            for workload in group
+        ]
     return Prompts(tuple(replace(task, mode=mode) for mode in modes for task in rendered), warm_up)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,12 +22,10 @@ import tomlkit
 
 from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config, Daemon, Drafters, Plugins
-from pilotfish.daemon.front.runner_client import RunnerClient
-from pilotfish.daemon.front.runner_process import RunnerProcess, free_port
 from pilotfish.daemon.lab import bench_replay
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.daemon.lab.bench_measuring import Answers, BenchedServer, LlamaServer
-from pilotfish.daemon.lab.bench_starting import until_healthy
+from pilotfish.daemon.lab.bench_starting import started
 from pilotfish.hooks.errors import EngineError, UsageError
 
 STOCK, PILOTFISH = "llama-server", "pilotfish plain"  # the plain systems: the measures of the others
@@ -117,17 +114,8 @@ async def serving(system: System, bed: Bed, session: aiohttp.ClientSession) -> A
                 raise EngineError(f"{system.name}: nobody answers at {system.url}; start it, or leave it out")
             yield BenchedServer(http, bed.model_name, bed.context)
         return
-    port = free_port()
-    try:
-        process = await RunnerProcess.start(command(system, bed, port), port)
-    except OSError as error:
-        raise EngineError(f"{system.name} cannot be started: {error}") from error
-    try:
-        client = RunnerClient(session, port)
-        await until_healthy(client, process, system.name)
+    async with started(lambda port: command(system, bed, port), system.name, session) as client:
         yield LlamaServer(client, system.fields)
-    finally:
-        await process.stop()
 
 
 def command(system: System, bed: Bed, port: int) -> list[str]:
@@ -142,8 +130,7 @@ def command(system: System, bed: Bed, port: int) -> list[str]:
         "PILOTFISH_CERTIFY": "off",  # an idle runner would certify while another system is timed
         "PILOTFISH_SOCKET": str(bed.folder / "none.sock"),  # no daemon of the user's is to change anything meanwhile
     }
-    cleared = [word for name in sorted(os.environ) if name.startswith("PILOTFISH_STOCK") for word in ("-u", name)]
-    return ["env", *cleared, *(f"{name}={value}" for name, value in settings.items()), *words]
+    return ["env", *(f"{name}={value}" for name, value in settings.items()), *words]
 
 
 def record(system: System, bed: Bed, ids: Sequence[int]) -> None:

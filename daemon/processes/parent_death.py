@@ -1,13 +1,19 @@
-"""A child that ends when the process that started it is gone, however that one ended.
+"""A child of ours that ends when the process that started it is gone, however that one ended.
 
-The parent holds the child's standard input open and never writes; the system closes it with the parent.
+The parent holds the child's standard input open and never writes; the system closes it with the parent. Which of the
+three ways to notice is right depends on what the child does: `when_let_go` calls back on its event loop, where it can
+end in order; `end_at_once_when_let_go` has the kernel end it, while an engine keeps the interpreter to itself and no
+loop turns; `end_with_stdin` is for a child that computes and has no loop. Programs that are not ours are started by
+`tied`, and a child whose standard input carries calls ends with them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import sys
+import threading
 from collections.abc import Callable
 
 _VARIABLE = "PILOTFISH_TIED"
@@ -16,11 +22,6 @@ _VARIABLE = "PILOTFISH_TIED"
 def tied_environment() -> dict[str, str]:
     """The environment for a child whose standard input is a pipe that this process keeps open."""
     return {**os.environ, _VARIABLE: "stdin"}
-
-
-def is_tied() -> bool:
-    """Whether this process was started tied, and has not asked yet to be told of its parent's end."""
-    return os.environ.get(_VARIABLE) == "stdin"
 
 
 def when_let_go(callback: Callable[[], None]) -> None:
@@ -34,3 +35,26 @@ def when_let_go(callback: Callable[[], None]) -> None:
         callback()
 
     loop.add_reader(end, let_go)
+
+
+def end_at_once_when_let_go() -> None:
+    """Have the kernel end this process when its parent is gone, if it was started tied; call before `when_let_go`.
+
+    The parent's end of standard input closes; SIGIO, which nobody handles, ends the process. Linux only: elsewhere
+    the event loop has to notice.
+    """
+    if sys.platform == "linux" and os.environ.get(_VARIABLE) == "stdin":
+        end = sys.stdin.fileno()
+        fcntl.fcntl(end, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(end, fcntl.F_SETFL, fcntl.fcntl(end, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def end_with_stdin() -> None:
+    """End this process with code 1, whatever it is doing, once standard input ends."""
+    threading.Thread(target=_read_to_the_end, daemon=True).start()
+
+
+def _read_to_the_end() -> None:
+    while sys.stdin.readline():
+        pass
+    os._exit(1)

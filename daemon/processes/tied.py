@@ -1,6 +1,6 @@
 """Runs a program that must not outlive the process that started it.
 
-    python -IS tie.py PARENT'S-PID PROGRAM ARGUMENT...
+    python -IS tied.py PARENT'S-PID PROGRAM ARGUMENT...
 
 Ollama ends a runner with SIGKILL, which leaves the runner no time to end what it started. On Linux the kernel is asked
 to kill the program when its parent goes, and this process becomes the program. Elsewhere it stays as a watchman: its
@@ -23,6 +23,11 @@ from typing import NoReturn
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 PYTHON_IGNORES = ("SIGPIPE", "SIGXFSZ", "SIGXFZ")  # and what is ignored stays so in the next program
 POLL_SECONDS = 0.1
+
+
+def tied_command(command: Sequence[str]) -> list[str]:
+    """The command line that runs `command` so, for a child whose stdin is a pipe that this process keeps open."""
+    return [sys.executable, "-IS", __file__, str(os.getpid()), *command]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -2,15 +2,14 @@
 
 It listens at once and answers 503 while the model loads. It ends with 0 on SIGTERM or SIGINT, or when the front that
 started it is gone, and with 1, after a line that says why, when the launch is not for it, the port is taken, the model
-cannot be loaded, or anything else goes wrong before it is. Where the shim named a stock llama-server it becomes that
-one instead of ending with 1, and starts one beside itself for requests that it does not serve. It also ends
-with 1, and is not replaced, when its engine's thread ends: Ollama loads the model again.
+cannot be loaded, or anything else goes wrong before it is. With a floor (`floor.py`) it becomes the stock server
+instead of ending with 1, and starts one beside itself for requests that it does not serve. It also ends with 1, and is
+not replaced, when its engine's thread ends: Ollama loads the model again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -31,13 +30,12 @@ from pilotfish.daemon.processes.parent_death import when_let_go
 from pilotfish.daemon.registry.plugin_trouble import describe
 from pilotfish.daemon.runner.daemon_link import in_force, linked
 from pilotfish.daemon.runner.engine_thread import Generates
+from pilotfish.daemon.runner.floor import NO_FLOOR, Floor
 from pilotfish.daemon.runner.launch_arguments import Launch, parse
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.daemon.runner.server import Server
 from pilotfish.daemon.runner.sidecar import Sidecar
 from pilotfish.hooks.errors import EngineError, PilotfishError
-from pilotfish.ollama_overlay.attempts import Attempts
-from pilotfish.ollama_overlay.stock import become_stock, stock_server
 
 log = logging.getLogger("pilotfish.runner")
 
@@ -57,15 +55,15 @@ class Ending:
     lost: str = ""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run until told to stop; returns the exit code, unless the stock server takes this process over."""
+def main(argv: Sequence[str] | None = None, floor: Floor = NO_FLOOR) -> int:
+    """Run until told to stop; returns the exit code, unless `floor` takes this process over."""
     _set_up_logging()
     arguments = sys.argv[1:] if argv is None else argv
     ready = threading.Event()
     try:
         # Per token, uvloop takes 150 us less of the cores that the engine computes on than asyncio's own loop.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-            ending = loop.run(serve(parse(arguments), arguments, ready))
+            ending = loop.run(serve(parse(arguments), arguments, ready, floor=floor))
     except PilotfishError as error:
         ending = Ending(str(error))
     except KeyboardInterrupt:  # Ctrl-C before anybody listened for it
@@ -76,8 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.error("starting failed", exc_info=error)
         ending = Ending(f"starting failed: {describe(error)}")
     if ending.failure:
-        if stock_server():
-            become_stock(ending.failure, arguments)
+        floor.land(ending.failure, arguments)
         log.error("%s", ending.failure)
     code = 1 if ending.failure or ending.lost else 0
     if not ending.stopped:
@@ -87,17 +84,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-async def serve(launch: Launch, arguments: Sequence[str], ready: threading.Event, limits: Limits = ORDINARY) -> Ending:
+async def serve(
+    launch: Launch,
+    arguments: Sequence[str],
+    ready: threading.Event,
+    limits: Limits = ORDINARY,
+    floor: Floor = NO_FLOOR,
+) -> Ending:
     """Load and serve until a signal. `arguments` are what `launch` was parsed from. Raises ConfigError.
 
-    `ready` is set once the model is loaded: from then on there is no way back to the stock server.
+    `ready` is set once the model is loaded: from then on there is no way back to the floor.
     """
     stop = _stop_on_signals()
-    settings = in_force(_with_engine_log(files.load_or_last_good()), launch)
+    settings = in_force(_configured(floor), launch)
     begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
-    sidecar = Sidecar.of_this_process(arguments, settings.engine.sidecar_idle_s)
+    stock = floor.stock()
+    sidecar = Sidecar(stock, arguments, settings.engine.sidecar_idle_s) if stock else None
     server = Server(
-        lambda: _load(launch, settings, ready), host=launch.host, n_predict=launch.n_predict, sidecar=sidecar
+        lambda: _load(launch, settings, ready, floor), host=launch.host, n_predict=launch.n_predict, sidecar=sidecar
     )
     try:
         listening = await listeners(launch.host, launch.port)
@@ -143,25 +147,23 @@ async def _until_stopped(
     return Ending()
 
 
-def _load(launch: Launch, settings: Config, ready: threading.Event) -> tuple[Generates, ModelCard]:
+def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor) -> tuple[Generates, ModelCard]:
     # Imported here, on the engine's thread: the engine's libraries take a while, and /health should answer meanwhile.
     from pilotfish.daemon.runner.loading import load
 
-    state_dir = paths.state_dir()
-    attempts = Attempts(state_dir, launch.model)
-    with attempts.watched() if stock_server() else contextlib.nullcontext():
+    with floor.loading(launch.model):
         try:
-            loaded = load(launch, settings, state_dir)
+            loaded = load(launch, settings, paths.state_dir())
         except StopIteration as error:  # the one exception that the future of a load cannot carry
             raise EngineError(describe(error)) from error
-    attempts.forget()
     ready.set()
     return loaded
 
 
-def _with_engine_log(settings: Config) -> Config:
-    """The config, with libllama's log sent to stderr under Ollama, which reads sizes and devices from it."""
-    if stock_server() is None:
+def _configured(floor: Floor) -> Config:
+    """The config, with libllama's log sent to stderr where somebody reads it there."""
+    settings = files.load_or_last_good()
+    if not floor.engine_log_is_read:
         return settings
     tables = settings.verifiers.tables
     llama = {"log": "stderr", **tables.get("llama", {})}

@@ -14,7 +14,8 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from pilotfish.daemon.runner.sidecar import Process, Sidecar
+from pilotfish.daemon.processes.child_server import ChildServer
+from pilotfish.daemon.runner.sidecar import Sidecar
 from pilotfish.hooks.errors import EngineError
 
 log = logging.getLogger("pilotfish.sidecar")
@@ -49,7 +50,7 @@ async def _relay(http: web.Request, body: bytes, sidecar: Sidecar) -> web.Stream
 
 
 async def _ask(
-    http: web.Request, body: bytes, session: aiohttp.ClientSession, process: Process
+    http: web.Request, body: bytes, session: aiohttp.ClientSession, process: ChildServer
 ) -> aiohttp.ClientResponse:
     try:
         return await session.request(
@@ -66,7 +67,7 @@ async def _ask(
         raise EngineError(await _broken(process, error)) from error
 
 
-async def _pass_back(http: web.Request, answer: aiohttp.ClientResponse, process: Process) -> web.StreamResponse:
+async def _pass_back(http: web.Request, answer: aiohttp.ClientResponse, process: ChildServer) -> web.StreamResponse:
     headers = _headers(answer.raw_headers, _HOP_BY_HOP)
     response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
     try:
@@ -83,7 +84,7 @@ async def _pass_back(http: web.Request, answer: aiohttp.ClientResponse, process:
     return response
 
 
-async def _next(answer: aiohttp.ClientResponse, process: Process) -> bytes:
+async def _next(answer: aiohttp.ClientResponse, process: ChildServer) -> bytes:
     """What has arrived; nothing at the end."""
     try:
         return await answer.content.readany()
@@ -91,9 +92,9 @@ async def _next(answer: aiohttp.ClientResponse, process: Process) -> bytes:
         raise EngineError(await _broken(process, error)) from error
 
 
-async def _broken(process: Process, error: Exception) -> str:
+async def _broken(process: ChildServer, error: Exception) -> str:
     await process.end_noticed()
-    return f"the stock llama-server beside this runner broke off ({error}); its last words:\n{process.last_words()}"
+    return f"the stock llama-server beside this runner broke off ({error}); its last words:\n{process.said}"
 
 
 def _headers(raw: Iterable[tuple[bytes, bytes]], without: frozenset[str]) -> CIMultiDict[str]:

@@ -10,103 +10,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import socket
-import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
 
-from pilotfish.daemon.processes import tied
+from pilotfish.daemon.processes.child_server import ChildServer
+from pilotfish.daemon.processes.last_words import how_it_ended
+from pilotfish.daemon.processes.ports import free_port
+from pilotfish.daemon.processes.tied import tied_command
+from pilotfish.daemon.runner.floor import StockServer
 from pilotfish.hooks.errors import EngineError
-from pilotfish.ollama_overlay.stock import stock_environment, stock_server
 
 log = logging.getLogger("pilotfish.sidecar")
 
 IDLE_SECONDS = 120.0
-STOP_SECONDS = 5.0  # from SIGTERM to SIGKILL
-POLL_SECONDS = 0.05
-NOTICE_SECONDS = 1.0  # from a broken connection to the end of the process, if that was the reason
-TAIL = 4096  # bytes of its output that are kept for the case that it fails
-LAST_LINES = 5
-_TIED = Path(tied.__file__)
-
-
-@dataclass(slots=True)
-class Process:
-    """One stock server. `url` is its address; `tail` the end of what it said so far."""
-
-    handle: asyncio.subprocess.Process
-    url: str
-    tail: bytearray = field(default_factory=bytearray)
-    reading: asyncio.Task[None] | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Whether it has not ended yet, as far as is known."""
-        return self.handle.returncode is None
-
-    def last_words(self) -> str:
-        """Its last lines, where the reason stands when it failed."""
-        lines = [line.strip() for line in bytes(self.tail).decode("utf-8", "replace").splitlines()]
-        return "\n".join([line for line in lines if line][-LAST_LINES:])
-
-    async def read(self) -> None:
-        """Take its output away, so that it is never kept waiting for a reader."""
-        assert self.handle.stdout is not None  # a pipe
-        while data := await self.handle.stdout.read(1 << 16):
-            self.tail += data
-            del self.tail[:-TAIL]
-
-    async def end_noticed(self) -> None:
-        """Return when its end is known here, and all that it said; or after a moment, if it lives on."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(NOTICE_SECONDS):
-                await self.handle.wait()
-                if self.reading is not None:
-                    await asyncio.shield(self.reading)
-
-    async def stop(self) -> None:
-        """End it, and return when it has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            self.handle.terminate()
-        try:
-            await asyncio.wait_for(self.handle.wait(), STOP_SECONDS)
-        except TimeoutError:
-            self.handle.kill()
-            await self.handle.wait()
-        if self.reading is not None:
-            await self.reading
 
 
 class Sidecar:
     """The stock server beside one runner. Everything here belongs to the event loop."""
 
-    def __init__(
-        self,
-        server: str,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        idle_seconds: float = IDLE_SECONDS,
-    ) -> None:
+    def __init__(self, stock: StockServer, argv: Sequence[str], idle_seconds: float = IDLE_SECONDS) -> None:
         """`argv` are the runner's own arguments; nothing is started yet."""
-        self._server = server
+        self._stock = stock
         self._argv = argv
-        self._environment = environment
         self._idle_seconds = idle_seconds
-        self._process: asyncio.Task[Process] | None = None  # the one that runs or starts
+        self._process: asyncio.Task[ChildServer] | None = None  # the one that runs or starts
         self._ending: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._users = 0
         self._session: aiohttp.ClientSession | None = None
-
-    @classmethod
-    def of_this_process(cls, argv: Sequence[str], idle_seconds: float) -> Sidecar | None:
-        """For a runner that the shim started; None for any other one, which knows of no stock server."""
-        server = stock_server()
-        return None if server is None else cls(server, argv, stock_environment(), idle_seconds)
 
     @property
     def active(self) -> bool:
@@ -126,7 +58,7 @@ class Sidecar:
         return self._session
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Process]:
+    async def running(self) -> AsyncIterator[ChildServer]:
         """The server, ready for requests while the block lasts. Raises EngineError with its own last words."""
         self._users += 1
         if self._timer is not None:
@@ -147,7 +79,7 @@ class Sidecar:
         if self._session is not None:
             await self._session.close()
 
-    async def _ready(self) -> Process:
+    async def _ready(self) -> ChildServer:
         if self._process is None or _is_over(self._process):
             self._process = asyncio.create_task(self._start())
         # Shielded: others may wait for the same start, and the next request will be glad of it.
@@ -160,55 +92,48 @@ class Sidecar:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    async def _start(self) -> Process:
+    async def _start(self) -> ChildServer:
         port = free_port()
-        words = [sys.executable, "-IS", str(_TIED), str(os.getpid()), self._server, *on_port(self._argv, port)]
+        command = tied_command([self._stock.program, *on_port(self._argv, port)])
         try:
-            handle = await asyncio.create_subprocess_exec(
-                *words,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                env=self._environment,
-            )
+            process = await ChildServer.start(command, port, "stock llama-server", self._stock.environment)
         except OSError as error:
             raise EngineError(f"the stock llama-server cannot be started: {error}") from error
-        process = Process(handle, f"http://127.0.0.1:{port}")
-        process.reading = asyncio.create_task(process.read())
-        log.info("a stock llama-server starts beside this runner (process %d, port %d)", handle.pid, port)
+        log.info("a stock llama-server starts beside this runner (process %d, port %d)", process.pid, port)
         try:
-            await self._wait_until_it_answers(process)
+            await self._until_it_answers(process)
         except BaseException:
             await process.stop()
             raise
         return process
 
-    async def _wait_until_it_answers(self, process: Process) -> None:
-        while process.alive:
+    async def _until_it_answers(self, process: ChildServer) -> None:
+        async def healthy() -> bool:
             with contextlib.suppress(aiohttp.ClientError):
                 async with self.session.get(f"{process.url}/health") as answer:
-                    if answer.status == 200:
-                        return
-            await asyncio.sleep(POLL_SECONDS)
-        await process.end_noticed()
-        code = process.handle.returncode
-        raise EngineError(f"the stock llama-server ended with code {code} before it was ready:\n{process.last_words()}")
+                    return answer.status == 200
+            return False
+
+        if not await process.comes_up(healthy):
+            await process.end_noticed()
+            how = how_it_ended(process.exit_code)
+            raise EngineError(f"the stock llama-server {how} before it was ready:\n{process.said}")
 
 
-def _is_over(starting: asyncio.Task[Process]) -> bool:
+def _is_over(starting: asyncio.Task[ChildServer]) -> bool:
     if not starting.done():
         return False
     return starting.cancelled() or starting.exception() is not None or not starting.result().alive
 
 
-async def _stop(starting: asyncio.Task[Process]) -> None:
+async def _stop(starting: asyncio.Task[ChildServer]) -> None:
     """End a server, or its start, which ends it then."""
     starting.cancel()
     await asyncio.wait((starting,))
     if not starting.cancelled() and starting.exception() is None:
         process = starting.result()
         await process.stop()
-        log.info("the stock llama-server beside this runner was ended (process %d)", process.handle.pid)
+        log.info("the stock llama-server beside this runner was ended (process %d)", process.pid)
 
 
 def on_port(argv: Sequence[str], port: int) -> list[str]:
@@ -220,11 +145,3 @@ def on_port(argv: Sequence[str], port: int) -> list[str]:
         else:
             words += [flag, value]
     return words
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

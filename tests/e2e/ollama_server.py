@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import ollama
 
+from pilotfish.daemon.processes.ports import free_port
 from tests.fakes.state import with_known_lanes
-from tests.server_processes import free_port
 
 START_SECONDS = 60
 CONTEXT = 2048

@@ -23,6 +23,7 @@ from pilotfish.daemon.drafthost.listening import LIMITS as DRAFT_LIMITS
 from pilotfish.daemon.drafthost.listening import Endpoint, listening
 from pilotfish.daemon.drafthost.served import Served
 from pilotfish.daemon.http.connection import Limits
+from pilotfish.daemon.processes.ports import free_port
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.manifests.store import Store
@@ -233,13 +234,6 @@ def delayed(url: str, seconds: float) -> Iterator[str]:
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def run_in_namespace(words: Sequence[str], delay_ms: int) -> subprocess.CompletedProcess[str]:

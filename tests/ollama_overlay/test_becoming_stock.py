@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
+from pilotfish.daemon.processes.ports import free_port
 from pilotfish.ollama_overlay import start
 from pilotfish.ollama_overlay.stock import become_stock, stock_environment
-from tests.server_processes import free_port
 
 # A stock server that reports what it is given, takes its port and ends.
 STOCK = f"""#!{sys.executable}
@@ -58,21 +58,21 @@ def launch(model, *more):
 
 # What goes wrong before the model is ready, by the line of Python that brings it about.
 FAULTS = {
-    "the config cannot be looked at": "config.load_or_last_good = raising(PermissionError(13, 'Permission denied'))",
-    "a plugin folder cannot be looked at": "runner.plugin_fingerprint = raising(PermissionError(13, 'denied'))",
-    "something leaves": "runner.in_force = raising(SystemExit(0))",
-    "something is cancelled": "runner.Server = raising(asyncio.CancelledError())",
-    "something panics": "runner.Server = raising(BaseException('panic'))",
+    "the config cannot be looked at": "main.files.load_or_last_good = raising(PermissionError(13, 'denied'))",
+    "a plugin folder cannot be looked at": "main.plugin_fingerprint = raising(PermissionError(13, 'denied'))",
+    "something leaves": "main.in_force = raising(SystemExit(0))",
+    "something is cancelled": "main.Server = raising(asyncio.CancelledError())",
+    "something panics": "main.Server = raising(BaseException('panic'))",
     "the load leaves": "loading.load = raising(SystemExit(0))",
     "the load stops iterating": "loading.load = raising(StopIteration())",
     "the load panics": "loading.load = raising(BaseException('panic'))",
-    "the state folder is nowhere": "runner.paths.state_dir = raising(ConfigError('no home folder'))",
+    "the state folder is nowhere": "main.paths.state_dir = raising(ConfigError('no home folder'))",
 }
 FAULTY = """
 import asyncio, sys
-from pilotfish.daemon import config
+from pilotfish.daemon.runner import loading, main
 from pilotfish.hooks.errors import ConfigError
-from pilotfish.ollama_overlay import loading, runner, start
+from pilotfish.ollama_overlay import start
 
 def raising(error):
     def fail(*given, **named):
@@ -109,6 +109,13 @@ def test_a_launch_that_fails_before_the_model_is_ready_goes_on_as_stock(environm
     assert env["LD_LIBRARY_PATH"] == environment["PILOTFISH_STOCK_LD_LIBRARY_PATH"]
     assert not [name for name in env if name.startswith("PILOTFISH_STOCK")]
     assert "pilotfish: stock llama-server: " in said
+
+
+def test_the_runners_old_name_starts_what_the_new_one_does(environment, tmp_path):
+    words = launch(tmp_path / "nothing.gguf")
+    process, out, said = run(environment, *words, module="pilotfish.ollama_overlay.runner")
+    assert process.returncode == 0, said
+    assert json.loads(out)[1] == words
 
 
 def test_without_a_stock_server_a_failure_is_an_exit_code(environment, tmp_path):

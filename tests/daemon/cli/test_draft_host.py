@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.cli import cli
+from pilotfish.daemon.processes.ports import free_port
 from pilotfish.hooks.errors import PilotfishError, WorldError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters.remote import RemoteDrafter
 from tests.fakes.certificates import self_signed
-from tests.fakes.far import draft_host, free_port, local_host
+from tests.fakes.far import draft_host, local_host
 
 SECRET = "a-secret-of-sixteen-letters"
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from pilotfish.daemon.config.types import Config, Drafters, Plugins
-from pilotfish.daemon.drafters.hosted_drafter import Child, HostedDrafter
+from pilotfish.daemon.drafters.hosted_drafter import DraftHostProcess, HostedDrafter
 from pilotfish.daemon.processes.own_folder import OwnFolder
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
@@ -151,7 +151,7 @@ PARENT = """
 import sys, threading, time
 from pathlib import Path
 from pilotfish.daemon.config.types import Config, Drafters, Plugins
-from pilotfish.daemon.drafters.hosted_drafter import Child, HostedDrafter
+from pilotfish.daemon.drafters.hosted_drafter import HostedDrafter
 from pilotfish.daemon.processes.own_folder import OwnFolder
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.types import EngineOptions
@@ -219,10 +219,12 @@ sys.stdin.read()
 
 
 def test_whatever_a_child_prints_it_is_heard_to_the_end() -> None:
-    child = Child([sys.executable, "-c", TALKATIVE], Config())
+    process = DraftHostProcess([sys.executable, "-c", TALKATIVE], Config())
     try:
-        child.wait_until_it_listens(60)
+        process.wait_until_it_listens(60)
     finally:
-        child.stop()
-    assert child.last_words().endswith("its last words")
-    assert len(child.last_words()) < 10_000
+        process.stop()
+    words = process.child.last_words()
+    assert words.endswith("its last words")
+    assert "url" not in words, "what it tells us is no complaint"
+    assert len(words) < 10_000

@@ -91,12 +91,10 @@ def test_stock_keeps_its_defaults_and_gets_the_same_threads_and_context(bed):
     assert mode.reference == plain.name
 
 
-def test_the_runner_has_a_config_a_state_and_a_socket_of_its_own(bed, monkeypatch):
-    monkeypatch.setenv("PILOTFISH_STOCK", "/usr/lib/ollama/llama-server")
+def test_the_runner_has_a_config_a_state_and_a_socket_of_its_own(bed):
     plain, *_ = pilotfish_systems()
     words = command(plain, bed, 99)
     assert words[0] == "env"
-    assert words[1:3] == ["-u", "PILOTFISH_STOCK"]
     settings = dict(word.split("=", 1) for word in words if word.startswith("PILOTFISH_") and "=" in word)
     assert set(settings) == {"PILOTFISH_CONFIG", "PILOTFISH_STATE", "PILOTFISH_SOCKET", "PILOTFISH_CERTIFY"}
     assert settings["PILOTFISH_STATE"] == str(bed.state)

@@ -20,7 +20,7 @@ from tests.daemon.runner.conftest import SETTINGS
 from tests.daemon.runner.scripted import ScriptedGenerator, card
 from tests.daemon.runner.test_sidecar import beside, server, until
 from tests.fakes.peers import not_reading
-from tests.server_processes import RUNNER, running
+from tests.server_processes import SHIMMED_RUNNER, running
 
 __all__ = ["beside", "server"]  # fixtures
 
@@ -253,7 +253,7 @@ def test_a_real_stock_server_beside_a_real_runner_answers_as_one_alone(stock, sm
     shaped = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
     bodies = [forced, {"messages": ask, "response_format": shaped, "temperature": 0, "max_tokens": 24}]
     environment = {**state, "PILOTFISH_STOCK": stock.process.args[0]}
-    with running(RUNNER, smollm2_path, tmp_path / "log", *SETTINGS, env=environment) as runner:
+    with running(SHIMMED_RUNNER, smollm2_path, tmp_path / "log", *SETTINGS, env=environment) as runner:
         answers = [[server.post("/v1/chat/completions", **body) for server in (runner, stock)] for body in bodies]
         request = json.dumps({**forced, "stream": True, "max_tokens": 1000, "tool_choice": "auto"})
         _leave(runner, request)

@@ -14,11 +14,11 @@ import pytest
 
 from pilotfish.daemon.core.generation import OutputToken
 from pilotfish.daemon.http.connection import ORDINARY, Limits
+from pilotfish.daemon.processes.ports import free_port
 from pilotfish.daemon.runner import main
 from pilotfish.daemon.runner.launch_arguments import parse
 from tests.daemon.runner.scripted import BODY, ScriptedGenerator, card, until
 from tests.fakes.peers import crowding, not_reading
-from tests.server_processes import free_port
 
 Start = Callable[..., Awaitable[str]]
 
@@ -33,7 +33,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async def start(
         generator: ScriptedGenerator, limits: Limits = ORDINARY, host: str = "127.0.0.1"
     ) -> AsyncIterator[tuple[int, aiohttp.ClientSession]]:
-        monkeypatch.setattr(main, "_load", lambda launch, settings, ready: (generator, card(generator.engine)))
+        monkeypatch.setattr(main, "_load", lambda *given: (generator, card(generator.engine)))
         port = free_port()
         words = ["--model", str(tmp_path / "blob"), "--host", host, "--port", str(port), "-c", "512", "-np", "1"]
         task = asyncio.create_task(main.serve(parse(words), words, threading.Event(), limits))

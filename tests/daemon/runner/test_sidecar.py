@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
@@ -14,9 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pilotfish.daemon.processes import tied
+from pilotfish.daemon.runner.floor import StockServer
 from pilotfish.daemon.runner.sidecar import Sidecar, on_port
 from pilotfish.hooks.errors import EngineError
+from tests.daemon.processes.endings import gone
 
 FAKE = Path(__file__).with_name("fake_stock.py")
 ARGV = ["--model", "m.gguf", "--port", "1", "--host", "127.0.0.1", "-c", "64"]
@@ -38,7 +38,7 @@ async def beside(server):
     made = []
 
     def make(*words, idle=60.0, program=server):
-        made.append(Sidecar(program, [*ARGV, *words], {**os.environ, "MARK": "ours"}, idle))
+        made.append(Sidecar(StockServer(program, {**os.environ, "MARK": "ours"}), [*ARGV, *words], idle))
         return made[-1]
 
     yield make
@@ -57,12 +57,6 @@ async def until(condition, seconds=60.0):
     while not condition():
         assert time.monotonic() < deadline, "it never came about"
         await asyncio.sleep(0.01)
-
-
-def gone(pid):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    return True
 
 
 async def test_it_gets_the_launchs_flags_and_environment_and_a_port_of_its_own(beside):
@@ -120,10 +114,10 @@ async def test_while_somebody_needs_it_it_stays(beside):
 async def test_one_that_crashed_is_replaced_by_the_next_request(beside):
     sidecar = beside()
     async with sidecar.running() as process:
-        os.kill(process.handle.pid, signal.SIGKILL)
+        os.kill(process.pid, signal.SIGKILL)
         await until(lambda: not process.alive)
 
-    assert (await about(sidecar))["pid"] != process.handle.pid
+    assert (await about(sidecar))["pid"] != process.pid
 
 
 async def test_one_that_cannot_start_says_why_in_its_own_words(beside):
@@ -166,29 +160,13 @@ async def test_closing_ends_it(beside, started, when):
             await starting
 
 
-def test_a_runner_that_the_shim_did_not_start_has_none(monkeypatch):
-    monkeypatch.delenv("PILOTFISH_STOCK", raising=False)
-    assert Sidecar.of_this_process(ARGV, 1.0) is None
-
-
-async def test_one_that_the_shim_started_has_stocks_environment(monkeypatch, server):
-    monkeypatch.setenv("PILOTFISH_STOCK", server)
-    monkeypatch.setenv("PILOTFISH_STOCK_LD_LIBRARY_PATH", "/theirs")
-    monkeypatch.setenv("LD_LIBRARY_PATH", "/ours")
-    sidecar = Sidecar.of_this_process(ARGV, 1.0)
-    seen = await about(sidecar)
-    await sidecar.close()
-
-    assert seen["environment"]["LD_LIBRARY_PATH"] == "/theirs"
-    assert not [name for name in seen["environment"] if name.startswith("PILOTFISH_STOCK")]
-
-
 PARENT = """
 import asyncio, os, sys
+from pilotfish.daemon.runner.floor import StockServer
 from pilotfish.daemon.runner.sidecar import Sidecar
 
 async def main():
-    sidecar = Sidecar(sys.argv[1], sys.argv[2:], dict(os.environ))
+    sidecar = Sidecar(StockServer(sys.argv[1], dict(os.environ)), sys.argv[2:])
     async with sidecar.running() as process:
         async with sidecar.session.get(process.url + "/about") as answer:
             print((await answer.json())["pid"], flush=True)
@@ -205,47 +183,3 @@ def test_a_killed_runner_takes_it_along(server):
         assert not gone(pid)
         parent.kill()
     asyncio.run(until(lambda: gone(pid)))
-
-
-WATCH = f"""
-import sys
-sys.path.insert(0, {str(Path(tied.__file__).parent)!r})
-import tie
-sys.exit(tie.watch(sys.argv[1:]))
-"""
-
-
-@pytest.mark.parametrize("how", ["its parent went", "it was told to end", "the program ended"])
-def test_where_the_kernel_does_not_help_a_watchman_does(tmp_path, how):
-    said = tmp_path / "pid"
-    program = f"import os, time; open({str(said)!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(1); exit(5)"
-    forever = program.replace("time.sleep(1)", "time.sleep(600)")
-    command = [sys.executable, "-c", WATCH, sys.executable, "-c", program if how == "the program ended" else forever]
-    watchman = subprocess.Popen(command, stdin=subprocess.PIPE)
-    asyncio.run(until(lambda: said.exists() and said.read_text().endswith(".")))
-    pid = int(said.read_text()[:-1])
-    if how == "its parent went":
-        watchman.stdin.close()
-    if how == "it was told to end":
-        watchman.terminate()
-
-    asyncio.run(until(lambda: gone(pid)))
-    code = watchman.wait(60)
-    watchman.stdin.close()
-    assert code == {"its parent went": 256 - 9, "it was told to end": 256 - 15, "the program ended": 5}[how]
-
-
-def test_a_parent_that_is_gone_already_starts_nothing(tmp_path):
-    made = tmp_path / "made"
-    command = [sys.executable, "-IS", tied.__file__, "1", "/usr/bin/touch", str(made)]
-    assert subprocess.run(command, check=False).returncode == 1
-    assert not made.exists()
-
-
-def test_what_python_ignores_the_program_does_not():
-    shell = ["/bin/sh", "-c", "kill -PIPE $$; echo survived"]
-    command = [sys.executable, "-IS", tied.__file__, str(os.getpid()), *shell]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert done.stdout == ""
-    assert done.returncode == -signal.SIGPIPE

@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from pilotfish.daemon.drafters.local_host import LocalHost
+from pilotfish.daemon.processes.ports import free_port
 from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters.remote import RemoteDrafter
-from tests.fakes.far import free_port
 from tests.server_processes import ServerProcess, running
 
 pytestmark = pytest.mark.model

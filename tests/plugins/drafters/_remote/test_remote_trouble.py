@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from pilotfish.daemon.drafthost.listening import Endpoint
+from pilotfish.daemon.processes.ports import free_port
 from pilotfish.hooks.errors import ProtocolViolation, WorldError
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, EngineOptions
 from pilotfish.lab.fakes import FakeClock, ScriptedDrafter, fake_pin
 from pilotfish.plugins.drafters._remote.breaker import Breaker
 from pilotfish.plugins.drafters.remote import RemoteDrafter
-from tests.fakes.far import free_port, json_server, local_host, raw_server, serving
+from tests.fakes.far import json_server, local_host, raw_server, serving
 
 PROMPT = [5, 6, 7, 8]
 PATIENT = {"timeout_s": 60, "connect_timeout_s": 60, "load_timeout_s": 60}

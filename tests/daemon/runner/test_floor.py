@@ -1,0 +1,98 @@
+"""What the runner makes of its floor, and that it has none unless it was handed one."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from pilotfish.daemon.runner import loading, main
+from pilotfish.daemon.runner.floor import NO_FLOOR
+from pilotfish.daemon.runner.launch_arguments import parse
+from pilotfish.hooks.errors import EngineError
+from tests.daemon.runner.scripted import ScriptedGenerator, card
+
+
+class RecordingFloor:
+    """A floor that notes what is asked of it."""
+
+    engine_log_is_read = True
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+
+    def stock(self) -> None:
+        return None
+
+    @contextlib.contextmanager
+    def loading(self, model):
+        self.events.append(f"loading {model}")
+        yield
+        self.events.append("loaded")
+
+    def land(self, reason, argv):
+        self.events.append((reason, list(argv)))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PILOTFISH_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PILOTFISH_CONFIG", "")
+
+
+def test_a_failure_before_the_model_is_ready_lands_on_it_and_returns_1_where_there_is_nothing(tmp_path):
+    floor, words = RecordingFloor(), ["--model", str(tmp_path / "nothing.gguf"), "--port", "0", "-c", "512"]
+    code = main.main(words, floor)
+
+    loading_it, (reason, given) = floor.events
+    assert code == 1
+    assert loading_it == f"loading {tmp_path / 'nothing.gguf'}"
+    assert "nothing.gguf" in reason
+    assert given == words
+
+
+def test_a_load_that_ends_well_is_told_to_it_before_the_runner_is_ready(monkeypatch):
+    floor, ready = RecordingFloor(), threading.Event()
+    generator = ScriptedGenerator()
+    loaded = generator, card(generator.engine)
+
+    def load(*given):
+        assert not ready.is_set()
+        assert floor.events == ["loading /m"]
+        return loaded
+
+    monkeypatch.setattr(loading, "load", load)
+    assert main._load(parse(["--model", "/m", "--port", "1"]), main._configured(floor), ready, floor) == loaded
+    assert floor.events == ["loading /m", "loaded"]
+    assert ready.is_set()
+
+
+def test_an_exception_that_a_future_cannot_carry_is_another_one(monkeypatch):
+    def load(*given):
+        raise StopIteration
+
+    monkeypatch.setattr(loading, "load", load)
+    with pytest.raises(EngineError, match="StopIteration"):
+        main._load(parse(["--model", "/m", "--port", "1"]), main._configured(NO_FLOOR), threading.Event(), NO_FLOOR)
+
+
+def test_the_engines_log_goes_to_stderr_only_where_it_is_read():
+    assert main._configured(RecordingFloor()).verifiers.tables["llama"]["log"] == "stderr"
+    assert "llama" not in main._configured(NO_FLOOR).verifiers.tables
+
+
+def test_the_module_run_by_hand_has_no_floor_whatever_the_environment_says(tmp_path, monkeypatch):
+    stock = tmp_path / "llama-server"
+    stock.write_text("#!/bin/sh\necho became stock\n")
+    stock.chmod(0o755)
+    monkeypatch.setenv("PILOTFISH_STOCK", str(stock))
+    words = ["--model", str(tmp_path / "nothing.gguf"), "--port", "0", "-c", "512"]
+    command = [sys.executable, "-m", "pilotfish.daemon.runner.main", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nothing.gguf" in done.stderr
