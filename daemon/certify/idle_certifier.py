@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from pilotfish.daemon.certify.background import MODULE
-from pilotfish.hooks.environment import variable
+from pilotfish.hooks.environment import switched_off
 
 log = logging.getLogger("pilotfish.certifier")
 
@@ -80,8 +80,8 @@ class IdleCertifier:
 
 def idle_certifier(job: str, busy: Callable[[], bool], idle_seconds: float = IDLE_SECONDS) -> IdleCertifier | None:
     """One for `job`, unless there is none or `PILOTFISH_CERTIFY=off` says that idle time is to stay idle."""
-    wanted = variable("PILOTFISH_CERTIFY").lower() not in ("off", "0", "false")
-    return IdleCertifier(job, busy, idle_seconds=idle_seconds) if job and wanted else None
+    wanted = job and not switched_off("PILOTFISH_CERTIFY")
+    return IdleCertifier(job, busy, idle_seconds=idle_seconds) if wanted else None
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ import pytest
 from pilotfish.daemon.config import files as configuration
 from pilotfish.daemon.config.reader import parse
 from pilotfish.daemon.config.types import Config
+from pilotfish.hooks.environment import OFF
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.fingerprints import file_digest
 from pilotfish.manifests.store import Store
@@ -109,6 +110,16 @@ def test_of_models_that_share_a_weight_file_one_that_is_off_is_enough(deciding, 
 
 def test_without_an_engine_there_is_no_runner(deciding):
     assert "pip install" in deciding(has_engine=False).reason
+
+
+@pytest.mark.parametrize("word", [*OFF, "OFF", '"off"', "'False'"])
+def test_the_environment_switches_it_off_in_every_spelling(deciding, monkeypatch, word):
+    monkeypatch.setenv("PILOTFISH", word)
+    decision = deciding()
+    assert not decision.runner
+    assert decision.reason.startswith("PILOTFISH=")
+    monkeypatch.setenv("PILOTFISH", "on")
+    assert deciding().runner
 
 
 def test_a_bad_config_is_a_reason(blob, state):

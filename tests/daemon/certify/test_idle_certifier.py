@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.certify.idle_certifier import IdleCertifier, certifying, idle_certifier
+from pilotfish.hooks.environment import OFF
 
 COPY_JOB = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.readline())"
 HANG = "import sys, time, pathlib; pathlib.Path(sys.argv[1]).write_text('begun'); time.sleep(600)"
@@ -62,5 +63,6 @@ def test_it_can_be_switched_off_and_without_a_job_there_is_nothing_to_do(monkeyp
     monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
     assert idle_certifier("job\n", lambda: False) is not None
     assert idle_certifier("", lambda: False) is None
-    monkeypatch.setenv("PILOTFISH_CERTIFY", "off")
-    assert idle_certifier("job\n", lambda: False) is None
+    for word in (*OFF, "OFF"):
+        monkeypatch.setenv("PILOTFISH_CERTIFY", word)
+        assert idle_certifier("job\n", lambda: False) is None
