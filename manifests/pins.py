@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pilotfish.hooks.errors import BrokenModel, ModelNotFound, PinMismatch
+from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import TargetPin, TokenizerPin, WeightPin
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.digests import Digest
@@ -61,42 +61,6 @@ def pin_file(
         _verify(path, digest, "", state_dir, verify)
     found = digest or file_digest(path, state_dir)
     return _pin(path.name, [(metadata, WeightPin(str(found), path, metadata.size))], None, state_dir)
-
-
-def check_pin(pin: TargetPin, state_dir: Path | None = None, store: Store | None = None) -> None:
-    """Make sure that nothing changed since `pin` was taken. Raises PinMismatch saying what did.
-
-    A weight file is hashed only if it is not known under `state_dir` in its present state.
-    """
-    if pin.manifest_digest is not None:
-        _check_manifest(pin, store or Store.of_blob(pin.path))
-    for weight in pin.weights:
-        _check_weight(pin, weight, state_dir)
-
-
-def _check_manifest(pin: TargetPin, store: Store | None) -> None:
-    if store is None:
-        raise PinMismatch(f"{pin.name}: {pin.path} lies in no model store; pin the model again")
-    try:
-        found = store.manifest(pin.name).digest
-    except (ModelNotFound, BrokenModel) as error:
-        raise PinMismatch(f"{pin.name} is not what was pinned: {error}") from error
-    if found != pin.manifest_digest:
-        raise PinMismatch(
-            f"{pin.name} is not what was pinned: its manifest {(pin.manifest_digest or '')[:12]} is now "
-            f"{found[:12]}; the model was pulled or created again, so pin it again"
-        )
-
-
-def _check_weight(pin: TargetPin, weight: WeightPin, state_dir: Path | None) -> None:
-    try:
-        size = weight.path.stat().st_size
-        found = file_digest(weight.path, state_dir) if size == weight.size else None
-    except (OSError, BrokenModel) as error:
-        raise PinMismatch(f"{pin.name} is not what was pinned: {weight.path} cannot be read ({error})") from error
-    if str(found) != weight.digest:
-        changed = f"hashes to {found}" if found else f"has {size} bytes, {weight.size} were pinned"
-        raise PinMismatch(f"{pin.name} is not what was pinned: {weight.path} {changed}; pull the model again")
 
 
 def _pin(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -12,8 +11,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from pilotfish.daemon.certify.background import MODULE
 from pilotfish.hooks.environment import switched_off
-
-log = logging.getLogger("pilotfish.certifier")
 
 IDLE_SECONDS = 60.0
 POLL_SECONDS = 0.2
