@@ -22,7 +22,7 @@ from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, 
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.reader import parse, to_table
 from pilotfish.hooks.errors import PilotfishError
-from pilotfish.hooks.types import Lane
+from pilotfish.hooks.types import EngineSetting, Lane
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.audit import audit_model
 from pilotfish.manifests.gguf import read_metadata
@@ -107,7 +107,7 @@ class Gguf(Files):
         with contextlib.suppress(PilotfishError):
             shape = read_shape(path)
             shape.cache_elements(512)
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(PilotfishError):
             read_pieces(path)
 
 
@@ -379,7 +379,8 @@ def _passages() -> list[Passage]:
 
 
 def _certificate(identity: Identity) -> Certificate:
-    lane = Lane("wide", (1, 2, 3, 8), "bf16", "f16", True, False, "lane", "", (("GGML_SWITCH", "0"),), 512, True, 1024)
+    setting = EngineSetting("bf16", "f16", True, False, (("GGML_SWITCH", "0"),))
+    lane = Lane("wide", (1, 2, 3, 8), setting, "lane", "", 512, True, 1024)
     return Certificate(
         identity, "fake:latest", "fake 1", "2030-01-01T00:00:00+00:00", 1024, lane, 0.99, 1.1, 0.7, (256,),
         ((1, 64, 0.01), (8, 64, 0.02)), ({"start": 0, "end": 1024, "rows": {"2": 512}},), (), (), 59.0, True,
