@@ -17,7 +17,6 @@ from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.hooks.errors import ConfigError
-from pilotfish.manifests.blob_users import blob_of
 
 log = logging.getLogger("pilotfish.runner")
 
@@ -79,21 +78,15 @@ class Follower:
         )
 
 
-def names_of(launch: Launch) -> tuple[str, ...]:
-    """The models that Ollama may be asking for with this launch: all with these weights."""
-    blob = blob_of(launch.model)
-    return tuple(user.name.short for user in blob.users) if blob else ()
-
-
 def in_force(config: Config, launch: Launch) -> Config:
     """The config for this launch's models."""
-    return config.for_models(names_of(launch))
+    return config.for_models(launch.names)
 
 
 def registration_of(generator: Generator, launch: Launch, port: int) -> Registration:
     """How a runner introduces itself."""
     pin, lane = generator.pin, generator.engine.lane
-    names = names_of(launch) or (pin.name,)
+    names = launch.names or (pin.name,)
     return Registration(
         pid=os.getpid(),
         port=port,

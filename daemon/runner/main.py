@@ -93,6 +93,7 @@ async def serve(launch: Launch, arguments: Sequence[str], ready: threading.Event
     `ready` is set once the model is loaded: from then on there is no way back to the stock server.
     """
     stop = _stop_on_signals()
+    launch = launch.with_users()
     settings = in_force(_with_engine_log(files.load_or_last_good()), launch)
     begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
     sidecar = Sidecar.of_this_process(arguments, settings.engine.sidecar_idle_s)

@@ -31,8 +31,7 @@ from pilotfish.manifests.pins import pin_file, pin_model
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters._gguf_shape import read_shape
 from pilotfish.plugins.drafters._memory.config import MemoryConfig
-from pilotfish.plugins.drafters._memory.files import MemoryOwner
-from pilotfish.plugins.drafters._memory.files import MemoryFiles
+from pilotfish.plugins.drafters._memory.files import MemoryFiles, MemoryOwner
 from pilotfish.plugins.drafters._memory.records import Passage, pack
 from pilotfish.plugins.drafters._remote.pieces import read_pieces
 from tests.fuzz.campaign import SECONDS, Case, Fault, Usage

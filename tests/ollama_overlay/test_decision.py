@@ -22,6 +22,7 @@ from pilotfish.manifests.store import Store
 from pilotfish.ollama_overlay.attempts import Attempts
 from pilotfish.ollama_overlay.decision import decide
 from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA
+from tests.fakes.scans import scans
 from tests.manifests.builders import tiny_gguf
 
 
@@ -110,6 +111,12 @@ def test_of_models_that_share_a_weight_file_one_that_is_off_is_enough(deciding, 
 
 def test_without_an_engine_there_is_no_runner(deciding):
     assert "pip install" in deciding(has_engine=False).reason
+
+
+def test_the_manifests_are_gone_through_once(deciding, store):
+    with scans(store.manifests) as seen:
+        assert deciding().runner
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("word", [*OFF, "OFF", '"off"', "'False'"])
