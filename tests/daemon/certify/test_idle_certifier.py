@@ -47,6 +47,16 @@ async def test_while_requests_come_nothing_is_started(tmp_path: Path) -> None:
     assert await task
 
 
+async def test_how_long_it_waits_can_be_changed_while_it_waits(tmp_path: Path) -> None:
+    idle = certifier(COPY_JOB, tmp_path / "out", [False])
+    idle.idle_seconds = 1e9
+    task = asyncio.create_task(idle.run())
+    await asyncio.sleep(0.1)
+    assert not (tmp_path / "out").exists()
+    idle.idle_seconds = 0.02
+    assert await task
+
+
 async def test_a_request_ends_it_and_it_starts_again_later(tmp_path: Path) -> None:
     busy, path = [False], tmp_path / "out"
     idle = certifier(HANG, path, busy)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.config.reader import parse
-from pilotfish.daemon.config.types import Config, Drafters, Plugins, Speculation
+from pilotfish.daemon.config.types import Config, Drafters, Engine, Plugins, Speculation
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator
@@ -48,7 +48,7 @@ def plan_of(config: Config) -> Plan:
 
 def begun(config: Config) -> tuple[Generator, Follower]:
     generator = Generator(FakeEngine(), fake_pin(), Registry.load(config), config)
-    return generator, Follower(generator, plan_of(config))
+    return generator, Follower(generator, plan_of(config), lambda engine: None)
 
 
 def ask(generator: Generator) -> list[int]:
@@ -89,6 +89,17 @@ async def test_a_drafter_dropped_into_a_folder_is_in_use_from_the_next_request_o
     assert "mine.py:1" in follower.report().problems[0]
     assert ask(generator) == plain
     assert follower.report().totals.requests == 3
+
+
+async def test_other_engine_settings_are_handed_on_once():
+    config, told = Config(), []
+    follower = Follower(begun(config)[0], plan_of(config), told.append)
+    await follower.follow(plan_of(replace(config, speculation=Speculation(enabled=False))))
+    assert told == []
+    patient = Engine(sidecar_idle_s=7)
+    for _ in range(2):
+        await follower.follow(plan_of(replace(config, engine=patient)))
+    assert told == [patient]
 
 
 class TestNames:
