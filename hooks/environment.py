@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+OFF = ("off", "0", "no", "false")  # what switches something off; the shim's script knows the same words
+
 _QUOTES = "\"'"
 
 
@@ -15,3 +17,8 @@ def variable(name: str, environ: Mapping[str, str] | None = None) -> str:
     """
     found = os.environ if environ is None else environ
     return found.get(name, "").strip().strip(_QUOTES).strip()
+
+
+def switched_off(name: str, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the value of `name` is one of `OFF`, in any case."""
+    return variable(name, environ).lower() in OFF

@@ -10,7 +10,6 @@
     └── WorldError                 something outside broke or is not there
         ├── ModelNotFound          no such model in the store
         ├── BrokenModel            a manifest, blob or GGUF that cannot be trusted
-        ├── PinMismatch            a model, tokenizer or engine is not the one that was pinned
         ├── AdmissionRefused       a drafter does not fit in the memory that is left
         ├── DeviceBusy             another process holds a device that only one may use
         ├── EngineError            libllama (or another engine) failed
@@ -71,10 +70,6 @@ class ModelNotFound(WorldError):
 
 class BrokenModel(WorldError):
     """A manifest, blob or GGUF that cannot be trusted; the message names file and model."""
-
-
-class PinMismatch(WorldError):
-    """A model, tokenizer or engine differs from the one that was pinned."""
 
 
 class AdmissionRefused(WorldError):

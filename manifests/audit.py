@@ -1,15 +1,13 @@
 """What a manifest bundles, counted from what is there.
 
 A metadata field that says "no draft layers" proves nothing: a model with `mtp_layers: 0` did carry an assistant under
-another naming. So layers and tensors are counted, and what the metadata claims is kept beside the counts. That
-something is bundled says nothing about whether Ollama uses it.
+another naming. So layers and tensors are counted. That something is bundled says nothing about whether Ollama uses it.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +35,9 @@ class Audit:
     draft_tensors: int = 0  # under the draft prefix, `*.nextn.*` or `mtp.*`, in GGUF and safetensors blobs
     draft_files: int = 0  # JSON layers in the draft folder
     draft_config: bool = False  # the config blob has a draft object
-    declared_draft_layers: int | None = None  # what the metadata claims; None when it says nothing
     adapters: int = 0
     projectors: int = 0
     vision_tensors: int = 0  # inside a model file
-    metadata_unknown: tuple[str, ...] = ()  # media types
     weight_bearing_unknown: tuple[str, ...] = ()  # media types
 
     @property
@@ -91,11 +87,9 @@ def audit_model(store: Store, manifest: Manifest, weights: Iterable[GGUFMetadata
         draft_tensors=sum(len(file.draft_tensors) for file in files) + _draft_tensors(store, manifest, config),
         draft_files=sum(layer.name.startswith(DRAFT_FOLDER) for layer in manifest.of_type(media.JSON)),
         draft_config=config.draft is not None,
-        declared_draft_layers=_declared(store, manifest, files),
         adapters=len(manifest.of_type(media.ADAPTER)),
         projectors=len(manifest.of_type(media.PROJECTOR)),
         vision_tensors=sum(file.vision_tensors for file in files),
-        metadata_unknown=tuple(layer.media_type for layer in unknown if layer.media_type not in bearing),
         weight_bearing_unknown=tuple(bearing),
     )
 
@@ -121,38 +115,6 @@ def _tensor_names(store: Store, layer: Layer, manifest: Manifest) -> Iterator[st
     except BrokenModel:
         names = (layer.name,)
     yield from {name.removesuffix(".scale").removesuffix(".bias").removesuffix(".global_scale") for name in names}
-
-
-def _declared(store: Store, manifest: Manifest, files: list[GGUFMetadata]) -> int | None:
-    """The number of draft layers that the metadata claims."""
-    claims = [n for file in files if (n := file.number(f"{file.architecture}.nextn_predict_layers", -1)) >= 0]
-    for layer in manifest.of_type(media.JSON):
-        if layer.name == "config.json":
-            claims += _mtp_counts(_json(store, layer, manifest))
-    return max(claims, default=None)
-
-
-def _mtp_counts(table: object) -> list[int]:
-    """Values of keys such as `mtp_layers` or `num_nextn_predict_layers`, one level of nesting deep."""
-    if not isinstance(table, Mapping):
-        return []
-    tables = [table, *(value for value in table.values() if isinstance(value, Mapping))]
-    return [
-        value
-        for entry in tables
-        for key, value in entry.items()
-        if isinstance(value, int)
-        and not isinstance(value, bool)
-        and "layers" in key
-        and ("mtp" in key or "nextn" in key)
-    ]
-
-
-def _json(store: Store, layer: Layer, manifest: Manifest) -> object:
-    try:
-        return json.loads(store.read(layer, manifest.name))
-    except (BrokenModel, ValueError, RecursionError):
-        return None
 
 
 def _bears_weights(layer: Layer, path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from pilotfish.hooks.errors import BrokenModel
 
@@ -36,3 +37,11 @@ class Digest:
 
     def __str__(self) -> str:
         return f"sha256:{self.hex}"
+
+
+def blob_digest(path: Path) -> Digest | None:
+    """The digest a blob's file name states; None for any other name."""
+    try:
+        return Digest.parse(path.name)
+    except BrokenModel:
+        return None

@@ -35,8 +35,8 @@ class GGUFMetadata:
     """A GGUF file's metadata. Empty strings, zeros and None where the file says nothing.
 
     `values` holds every key as it stands in the file; arrays in it are `ArrayRef`s, read when asked.
-    `tensor_types` counts all tensors by type, `matrix_types` only those of two dimensions and more: the ones whose
-    products decide which forward shapes are bit-identical.
+    `matrix_types` counts the tensors of two dimensions and more by type: their products decide which forward shapes are
+    bit-identical.
     """
 
     path: Path
@@ -51,13 +51,8 @@ class GGUFMetadata:
     parameter_count: int
     chat_template: str
     pooling_type: int | None
-    split_count: int
     split_index: int
-    declared_draft_layers: int  # what the metadata claims, not what is there
-    tensor_types: Mapping[str, int]
     matrix_types: Mapping[str, int]
-    token_embedding_type: str
-    output_type: str  # equals token_embedding_type where the two are tied
     draft_tensors: tuple[str, ...]
     vision_tensors: int
     values: Mapping[str, Value]
@@ -101,8 +96,6 @@ def describe(header: Header) -> GGUFMetadata:
     """The metadata in a header that has been read."""
     values = header.values
     architecture = _text(values, "general.architecture")
-    by_name = {tensor.name: tensor.type for tensor in header.tensors}
-    embedding_type = by_name.get("token_embd.weight", "")
     return GGUFMetadata(
         path=header.path,
         size=header.size,
@@ -116,13 +109,8 @@ def describe(header: Header) -> GGUFMetadata:
         parameter_count=sum(tensor.elements for tensor in header.tensors),
         chat_template=_text(values, "tokenizer.chat_template"),
         pooling_type=_optional(values, f"{architecture}.pooling_type"),
-        split_count=_whole(values, "split.count"),
         split_index=_whole(values, "split.no"),
-        declared_draft_layers=_whole(values, f"{architecture}.nextn_predict_layers"),
-        tensor_types=Counter(tensor.type for tensor in header.tensors),
         matrix_types=Counter(tensor.type for tensor in header.tensors if len(tensor.shape) > 1),
-        token_embedding_type=embedding_type,
-        output_type=by_name.get("output.weight", embedding_type),
         draft_tensors=tuple(tensor.name for tensor in header.tensors if _is_draft(tensor)),
         vision_tensors=sum(tensor.name.startswith(VISION_PREFIXES) for tensor in header.tensors),
         values=values,

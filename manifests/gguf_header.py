@@ -124,7 +124,6 @@ class Header:
     version: int
     values: Mapping[str, Value]
     tensors: tuple[TensorInfo, ...]
-    data_offset: int
 
 
 def read_header(path: Path, model: str = "") -> Header:
@@ -157,9 +156,8 @@ class _Walk:
         n_tensors, n_keys = self._count("tensor count", MAX_TENSORS, 24), self._count("key count", MAX_KEYS, 13)
         values = self._values(n_keys)
         tensors = tuple(self._tensor(index) for index in range(n_tensors))
-        data_offset = self._data_offset(values)
-        self._check_tensors(tensors, data_offset)
-        return Header(self.path, self.size, version, values, tensors, data_offset)
+        self._check_tensors(tensors, self._data_offset(values))
+        return Header(self.path, self.size, version, values, tensors)
 
     def broken(self, problem: str) -> BrokenModel:
         return BrokenModel(f"{self.where} is broken at byte {self.at}: {self.what}: {problem}; pull the model again")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pilotfish.hooks.errors import BrokenModel, ModelNotFound, PinMismatch
+from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import TargetPin, TokenizerPin, WeightPin
 from pilotfish.manifests import manifest as media
-from pilotfish.manifests.digests import Digest
+from pilotfish.manifests.blob_users import Blob, users_of
+from pilotfish.manifests.digests import Digest, blob_digest
 from pilotfish.manifests.fingerprints import file_digest, known_digest, tokenizer_pin, verify_blob
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.manifest import Manifest
 from pilotfish.manifests.names import ModelName
-from pilotfish.manifests.store import Store, blob_digest
+from pilotfish.manifests.store import Store
 
 NO_TOKENIZER = TokenizerPin(fingerprint="", model="", n_vocab=0)  # of models that hold no GGUF
 
@@ -43,17 +44,25 @@ def pin_manifest(store: Store, manifest: Manifest, state_dir: Path | None = None
 
 
 def pin_file(
-    path: Path, state_dir: Path | None = None, store: Store | None = None, *, verify: bool = True
+    path: Path,
+    state_dir: Path | None = None,
+    store: Store | None = None,
+    *,
+    blob: Blob | None = None,
+    verify: bool = True,
 ) -> TargetPin:
     """Take the pins of a model known by a weight file's path only, as a runner is started.
 
     If the file is a blob of a store (`store`, or the one its path lies in), the pin is that of the model that refers to
-    it; where several do, of the one whose name sorts first. A bare file is pinned under its own name, and is always
-    hashed because no name vouches for it. Raises BrokenModel.
+    it; where several do, of the one whose name sorts first. With `blob`, which is what `blob_of` found at the path, no
+    manifest is looked for again. A bare file is pinned under its own name, and is always hashed because no name vouches
+    for it. Raises BrokenModel.
     """
     digest = blob_digest(path) or blob_digest(path.resolve())
     store = store or Store.of_blob(path)
-    users = store.users(digest) if store and digest else ()
+    if store and digest and blob is None:
+        blob = Blob(digest, users_of(store.manifests, digest))
+    users = blob.users if blob else ()
     if store and users:
         return _opened_at(path, pin_manifest(store, users[0], state_dir, verify=verify))
     metadata = read_metadata(path)
@@ -61,42 +70,6 @@ def pin_file(
         _verify(path, digest, "", state_dir, verify)
     found = digest or file_digest(path, state_dir)
     return _pin(path.name, [(metadata, WeightPin(str(found), path, metadata.size))], None, state_dir)
-
-
-def check_pin(pin: TargetPin, state_dir: Path | None = None, store: Store | None = None) -> None:
-    """Make sure that nothing changed since `pin` was taken. Raises PinMismatch saying what did.
-
-    A weight file is hashed only if it is not known under `state_dir` in its present state.
-    """
-    if pin.manifest_digest is not None:
-        _check_manifest(pin, store or Store.of_blob(pin.path))
-    for weight in pin.weights:
-        _check_weight(pin, weight, state_dir)
-
-
-def _check_manifest(pin: TargetPin, store: Store | None) -> None:
-    if store is None:
-        raise PinMismatch(f"{pin.name}: {pin.path} lies in no model store; pin the model again")
-    try:
-        found = store.manifest(pin.name).digest
-    except (ModelNotFound, BrokenModel) as error:
-        raise PinMismatch(f"{pin.name} is not what was pinned: {error}") from error
-    if found != pin.manifest_digest:
-        raise PinMismatch(
-            f"{pin.name} is not what was pinned: its manifest {(pin.manifest_digest or '')[:12]} is now "
-            f"{found[:12]}; the model was pulled or created again, so pin it again"
-        )
-
-
-def _check_weight(pin: TargetPin, weight: WeightPin, state_dir: Path | None) -> None:
-    try:
-        size = weight.path.stat().st_size
-        found = file_digest(weight.path, state_dir) if size == weight.size else None
-    except (OSError, BrokenModel) as error:
-        raise PinMismatch(f"{pin.name} is not what was pinned: {weight.path} cannot be read ({error})") from error
-    if str(found) != weight.digest:
-        changed = f"hashes to {found}" if found else f"has {size} bytes, {weight.size} were pinned"
-        raise PinMismatch(f"{pin.name} is not what was pinned: {weight.path} {changed}; pull the model again")
 
 
 def _pin(

@@ -12,7 +12,7 @@ from typing import Any
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import BrokenModel, ConfigError, InvalidModelName, ModelNotFound, WorldError
 from pilotfish.manifests import manifest as media
-from pilotfish.manifests.digests import Digest
+from pilotfish.manifests.digests import Digest, blob_digest
 from pilotfish.manifests.looking import is_dir, is_file
 from pilotfish.manifests.manifest import Layer, Manifest, ModelConfig, parse_config, parse_manifest
 from pilotfish.manifests.names import ModelName
@@ -178,10 +178,6 @@ class Store:
             raise BrokenModel(f"params of {manifest.name} are not a JSON object; create the model again")
         return params
 
-    def users(self, digest: Digest) -> tuple[Manifest, ...]:
-        """The models that have this blob as a `model` layer, by name."""
-        return tuple(m for m in self.models().models if any(layer.digest == digest for layer in m.of_type(media.MODEL)))
-
     def add_gguf(
         self,
         name: ModelName | str,
@@ -215,14 +211,6 @@ class Store:
         except OSError as error:
             raise BrokenModel(f"manifest of {name} ({path}) cannot be read: {error.strerror}") from error
         return parse_manifest(data, name, path, modified)
-
-
-def blob_digest(path: Path) -> Digest | None:
-    """The digest a blob's file name states; None for any other name."""
-    try:
-        return Digest.parse(path.name)
-    except BrokenModel:
-        return None
 
 
 def _files(folder: Path, depth: int, skipped: list[Skipped]) -> Iterator[Path]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pilotfish.daemon.config import files as configuration
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.runner.launch_arguments import model_path, parse
-from pilotfish.hooks.environment import variable
+from pilotfish.hooks.environment import switched_off, variable
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.blob_users import Blob, blob_of
 from pilotfish.manifests.remembered import Remembered, stamp_of
@@ -75,8 +75,8 @@ def _decide(
     config: Config,
     has_engine: Callable[[], bool],
 ) -> Decision:
-    if variable("PILOTFISH").lower() == "off":  # the script looks too, before it starts Python
-        return Decision(False, model, "PILOTFISH=off is set")
+    if switched_off("PILOTFISH"):  # the script looks too, before it starts Python
+        return Decision(False, model, f"PILOTFISH={variable('PILOTFISH')} is set")
     if reason := _switched_off(config, blob):
         return Decision(False, model, reason)
     if not path.is_absolute():

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 
 from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.runner.launch_arguments import model_path
 from pilotfish.hooks.errors import ConfigError
-from pilotfish.ollama_overlay import decision_log
 from pilotfish.ollama_overlay.decision import Decision, decide
 from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA
 

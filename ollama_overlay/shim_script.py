@@ -17,6 +17,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from pilotfish.hooks.environment import OFF
+
 LIBRARY_PATH = "DYLD_LIBRARY_PATH" if sys.platform == "darwin" else "LD_LIBRARY_PATH"
 STOCK = "PILOTFISH_STOCK"  # in the environment of the runner: the stock server's path
 SAVED = "PILOTFISH_STOCK_"  # and, with a variable's name behind it, the value that it had
@@ -69,7 +71,7 @@ ollama_libraries() {
 }
 @RESTORE@
 case ${PILOTFISH-} in
-  [oO][fF][fF] | 0 | no | false) exec "$stock" "$@" ;;
+  @OFF@) exec "$stock" "$@" ;;
 esac
 
 # Without a model Ollama only looks for devices.
@@ -102,6 +104,7 @@ def shim_script(stock: Path, python: Path, platform: str = sys.platform) -> str:
     values = {
         "@STOCK@": shlex.quote(str(stock)),
         "@LIBRARY@": shlex.quote(str(stock.parent)),
+        "@OFF@": " | ".join(map(_in_any_case, OFF)),
         "@PYTHON@": shlex.quote(str(python)),
         "@LIBRARY_PATH@": LIBRARY_PATH,
         "@RESTORE@": _RESTORE_DYLD if platform == "darwin" else "",
@@ -110,3 +113,8 @@ def shim_script(stock: Path, python: Path, platform: str = sys.platform) -> str:
         "@DECIDED_STOCK@": str(DECIDED_STOCK),
     }
     return re.sub("@[A-Z_]+@", lambda mark: values[mark[0]], _SCRIPT)
+
+
+def _in_any_case(word: str) -> str:
+    """A shell pattern: `[oO][fF][fF]`."""
+    return "".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else letter for letter in word)

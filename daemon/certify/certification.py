@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import psutil
@@ -16,8 +15,6 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Parity, TargetPin
-
-log = logging.getLogger("pilotfish.certifier")
 
 MEMORY_FACTOR = 2.5  # model sizes that must be free to hold it twice: weights may be repacked, caches come on top
 

@@ -7,7 +7,6 @@ to compare is not promised: contexts end where the last comparison did.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,8 +15,6 @@ from pilotfish.daemon.certify.lanes import Measured, Site, agree, ranges
 from pilotfish.daemon.certify.measure import GLANCE_ROWS, glance
 from pilotfish.daemon.certify.probe_driver import OutOfTime, ProbeDriver
 from pilotfish.hooks.types import Lane, Parity
-
-log = logging.getLogger("pilotfish.certifier")
 
 TARGET_ROWS = 512  # compared rows per width and regime
 SITE_ROWS = 132  # of one material, while deepening: four blocks of the widest width

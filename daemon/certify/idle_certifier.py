@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from pilotfish.daemon.certify.background import MODULE
-from pilotfish.hooks.environment import variable
-
-log = logging.getLogger("pilotfish.certifier")
+from pilotfish.hooks.environment import switched_off
 
 IDLE_SECONDS = 60.0
 POLL_SECONDS = 0.2
-MAX_PATIENCE = 16.0  # times IDLE_SECONDS: every interruption doubles the wait
+MAX_PATIENCE = 16.0  # times the idle seconds: every interruption doubles the wait
 
 
 class IdleCertifier:
@@ -35,26 +32,29 @@ class IdleCertifier:
         idle_seconds: float = IDLE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
+        self.idle_seconds = idle_seconds  # may change at any time
         self._job = job
         self._busy = busy
         self._command = command
-        self._idle = idle_seconds
         self._poll = poll_seconds
         self.interruptions = 0
 
     async def run(self) -> bool:
         """Returns whether a certificate was made, once the process ended by itself. Cancel to stop at any time."""
         while True:
-            patience = self._idle * min(2**self.interruptions, MAX_PATIENCE)
-            await self._quiet_for(patience)
+            await self._until_quiet()
             code = await self._attempt()
             if code is not None:
                 return code == 0
             self.interruptions += 1
 
-    async def _quiet_for(self, seconds: float) -> None:
+    @property
+    def _patience(self) -> float:
+        return self.idle_seconds * min(2**self.interruptions, MAX_PATIENCE)
+
+    async def _until_quiet(self) -> None:
         quiet = 0.0
-        while quiet < seconds:
+        while quiet < self._patience:
             await asyncio.sleep(self._poll)
             quiet = 0.0 if self._busy() else quiet + self._poll
 
@@ -83,8 +83,8 @@ class IdleCertifier:
 
 def idle_certifier(job: str, busy: Callable[[], bool], idle_seconds: float = IDLE_SECONDS) -> IdleCertifier | None:
     """One for `job`, unless there is none or `PILOTFISH_CERTIFY=off` says that idle time is to stay idle."""
-    wanted = variable("PILOTFISH_CERTIFY").lower() not in ("off", "0", "false")
-    return IdleCertifier(job, busy, idle_seconds=idle_seconds) if job and wanted else None
+    wanted = job and not switched_off("PILOTFISH_CERTIFY")
+    return IdleCertifier(job, busy, idle_seconds=idle_seconds) if wanted else None
 
 
 @contextlib.asynccontextmanager

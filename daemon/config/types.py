@@ -60,9 +60,10 @@ class Plugins:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """`[engine]`: whose libllama computes, the one pilotfish installs or the one of the user's Ollama."""
+    """`[engine]`: whose libllama computes, and what runs beside a runner. A running one follows the idle times; the
+    rest waits for the next load."""
 
-    libllama: str = "bundled"
+    libllama: str = "bundled"  # or "ollama": the one of the user's Ollama
     sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
     certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
     certify_budget_s: int = 240  # how long that may take; 0: only `pilotfish certify` certifies

@@ -144,10 +144,7 @@ class ConfigWatcher:
     async def _look_at_manifests(self) -> None:
         if self._manifests is None:
             return
-        new, gone = await asyncio.to_thread(self._manifests.changed)
-        for name in gone:
-            self.governor.pins.pop(name.short, None)
-        for name in new:
+        for name in await asyncio.to_thread(self._manifests.changed):
             task = asyncio.create_task(self._pin(self._manifests.store, name), name=f"pin {name}")
             self._pinning.add(task)
             task.add_done_callback(self._pinning.discard)
@@ -155,7 +152,7 @@ class ConfigWatcher:
     async def _pin(self, store: Store, name: ModelName) -> None:
         async with self._one_by_one:  # hashing two files at once is slower than one after the other
             notify = await asyncio.to_thread(self._notifier, self.governor.config, self.governor.plugins)
-            self.governor.pins[name.short] = await asyncio.to_thread(pin_again, store, name, state_dir(), notify)
+            await asyncio.to_thread(pin_again, store, name, state_dir(), notify)
 
     def _notifier(self, config: Config, plugins: str) -> Callable[[TargetPin], None]:
         if self._registry is None or self._registry_for != (config, plugins):

@@ -46,7 +46,6 @@ class Governor:
         self.generation = 0
         self.plugins = ""
         self.plugin_problems: tuple[str, ...] = ()
-        self.pins: dict[str, dict[str, Any]] = {}  # model -> what its last pin said
         self._runners: dict[str, ConnectedRunner] = {}
         self._numbers = itertools.count(1)
         self._totals: dict[tuple[int, float], tuple[str, Totals]] = {}  # process -> model, what it did
@@ -128,7 +127,6 @@ class Governor:
             },
             "runners": [_runner_json(runner) for runner in self._runners.values()],
             "models": {model: totals.to_json() for model, totals in self.totals().items()},
-            "pins": self.pins,
         }
 
     def _wake(self) -> None:

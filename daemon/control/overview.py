@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,14 @@ from pilotfish.daemon.config import files as config_file
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.reader import parse, to_table
 from pilotfish.daemon.config.types import Config, model_key
+from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.plans import plugin_problems
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 
-DECISIONS = "decisions.jsonl"  # one object per launch: time, model, decision ("runner" or "stock"), reason
 RECENT = 20  # decisions that are shown
-_TAIL = 1 << 18  # bytes of the decisions that are looked at
 
 
 async def overview(store: Store) -> dict[str, Any]:
@@ -31,7 +30,7 @@ async def overview(store: Store) -> dict[str, Any]:
             parse(told["config"]["in_force"], _path(told["config"]["path"])),
             told["config"]["error"],
         )
-    decisions = recent_decisions(state_dir() / DECISIONS)
+    decisions = [asdict(decision) for decision in decision_log.read(state_dir())]
     return {
         "daemon": {"running": told is not None, "socket": socket, **(told["daemon"] if told else {})},
         "config": {"path": str(config.path) if config.path else None, "error": error, "in_force": to_table(config)},
@@ -40,30 +39,6 @@ async def overview(store: Store) -> dict[str, Any]:
         "models": _models(store, config, told["models"] if told else {}, decisions),
         "decisions": decisions[-RECENT:],
     }
-
-
-def recent_decisions(path: Path) -> list[dict[str, Any]]:
-    """What the shim decided lately, oldest first. A file that is not there and lines that make no sense are nothing."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL))
-            lines = file.read().splitlines()
-    except OSError:
-        return []
-    return [decision for line in lines if (decision := _decision(line)) is not None]
-
-
-def _decision(line: bytes) -> dict[str, Any] | None:
-    try:
-        said = json.loads(line)
-        return {
-            "time": float(said["time"]),
-            "model": str(said["model"]),
-            "decision": str(said["decision"]),
-            "reason": str(said.get("reason", "")),
-        }
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
 
 
 def _config() -> tuple[Config, str]:

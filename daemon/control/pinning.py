@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from pilotfish.daemon.control.stamps import Stamp, files_below, stamps_of
 from pilotfish.hooks.errors import InvalidModelName, PilotfishError
@@ -26,16 +24,15 @@ class Manifests:
         self.store = store
         self._stamps = self._look()
 
-    def changed(self) -> tuple[list[ModelName], list[ModelName]]:
-        """The models whose manifest is new or another since the last call, and those whose manifest is gone."""
+    def changed(self) -> list[ModelName]:
+        """The models whose manifest is new or another since the last call."""
         before, self._stamps = self._stamps, self._look()
-        new = [path for path, stamp in self._stamps.items() if before.get(path) != stamp]
-        return self._names(new), self._names(before.keys() - self._stamps.keys())
+        return self._names(path for path, stamp in self._stamps.items() if before.get(path) != stamp)
 
     def _look(self) -> dict[Path, Stamp]:
         return stamps_of(path for path in files_below(self.store.manifests, _DEPTH) if not path.name.startswith("."))
 
-    def _names(self, paths: Any) -> list[ModelName]:
+    def _names(self, paths: Iterable[Path]) -> list[ModelName]:
         names = []
         for path in paths:
             try:
@@ -45,19 +42,17 @@ class Manifests:
         return names
 
 
-def pin_again(store: Store, name: ModelName, state_dir: Path, notify: Callable[[TargetPin], None]) -> dict[str, Any]:
-    """Pin a model and tell `notify`; what to show of it. Blocks: a new weight file is hashed.
+def pin_again(store: Store, name: ModelName, state_dir: Path, notify: Callable[[TargetPin], None]) -> None:
+    """Pin a model and tell `notify`. Blocks: a new weight file is hashed.
 
-    A model that cannot be pinned is reported, not raised.
+    A model that cannot be pinned is a line in the log.
     """
     from pilotfish.manifests.pins import pin_model  # imports gguf and numpy, 200 ms that a start can do without
 
-    started = time.time()
     try:
         pin = pin_model(store, name, state_dir)
     except PilotfishError as error:
         log.warning("%s: not pinned: %s", name, error)
-        return {"error": str(error), "time": started}
+        return
     notify(pin)
     log.info("%s: pinned, manifest %s", name, (pin.manifest_digest or "")[:12])
-    return {"manifest": pin.manifest_digest, "weights": [weight.digest for weight in pin.weights], "time": started}

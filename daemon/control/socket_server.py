@@ -5,7 +5,6 @@
                                        at once. The registration lives exactly as long as the connection.
 `POST /v1/runners/{id}/report`         how that runner is doing
 `GET /v1/status`                       everything the daemon knows
-`GET /v1/plan?model=NAME`              what is in force for a model, registered or not
 =====================================  ===================================================================
 """
 
@@ -19,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from pilotfish.daemon.control.governor import ConnectedRunner, Governor
-from pilotfish.daemon.control.plans import Plan, Registration, Report
+from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.hooks.errors import PilotfishError, RequestError
 
 log = logging.getLogger("pilotfish.daemon")
@@ -39,7 +38,6 @@ def create_app(governor: Governor) -> web.Application:
             web.post("/v1/runners", _runners),
             web.post("/v1/runners/{id}/report", _report),
             web.get("/v1/status", _status),
-            web.get("/v1/plan", _plan),
         ]
     )
     return app
@@ -74,13 +72,6 @@ async def _report(request: web.Request) -> web.Response:
 
 async def _status(request: web.Request) -> web.Response:
     return _json(request.app[GOVERNOR].status())
-
-
-async def _plan(request: web.Request) -> web.Response:
-    if not (model := request.query.get("model")):
-        raise RequestError("a plan is a model's: ask for /v1/plan?model=NAME")
-    plan: Plan = request.app[GOVERNOR].plan(model)
-    return _json(plan.to_json())
 
 
 async def _body(request: web.Request) -> Any:

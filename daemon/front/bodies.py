@@ -59,7 +59,3 @@ class Body:
     def boolean(self, key: str) -> bool | None:
         """Field `key` as a boolean, or None."""
         return None if self.fields.get(key) is None else self.get(key, bool, False)
-
-    def has(self, key: str) -> bool:
-        """Whether the field is there and says something (not null, not empty)."""
-        return bool(self.fields.get(key))

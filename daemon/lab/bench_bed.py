@@ -18,7 +18,7 @@ from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
-from pilotfish.hooks.types import EngineOptions, TargetPin
+from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.pins import pin_file
 
 VERIFIER = "llama"
@@ -57,11 +57,6 @@ def bring_certificate(
         return "not certified; the lane is the one found at load"
     CertificateStore(run_state()).put(certificate)
     return certificate.summary()
-
-
-def pin_of(model: Path) -> TargetPin:
-    """The model's pin, for the report."""
-    return pin_file(model, state_dir())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ import difflib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 import pluggy
 
+from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.registry import plugin_sources
 from pilotfish.daemon.registry.plugin_sources import PluginSource
@@ -86,7 +87,7 @@ class Registry:
         self._config = config or Config()
         self._manager = pluggy.PluginManager(specs.PROJECT)
         self._manager.add_hookspecs(specs)
-        self._table = _as_table(self._config)
+        self._table = _frozen(to_table(self._config))  # for the registration hooks
         self._sources: dict[str, PluginSource] = {}
         self._entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in _KINDS}
         self._plugins: list[PluginInfo] = []
@@ -285,15 +286,6 @@ def _among(chosen: Any, available: Sequence[str]) -> tuple[str, ...]:
     if isinstance(chosen, str) or not isinstance(chosen, Sequence):
         raise UsageError(f"pilotfish_choose_drafters must return a list of names or None, got {chosen!r}")
     return tuple(name for name in dict.fromkeys(chosen) if name in available)
-
-
-def _as_table(config: Config) -> Mapping[str, Any]:
-    """The config in the shape of its file, read-only, for the registration hooks."""
-    table = asdict(config)
-    drafters, verifiers = table.pop("drafters"), table.pop("verifiers")
-    named = {"drafters": {"order": drafters["order"], **drafters["tables"]}, "verifiers": verifiers["tables"]}
-    frozen: Mapping[str, Any] = _frozen({**table, **named})
-    return frozen
 
 
 def _frozen(value: Any) -> Any:

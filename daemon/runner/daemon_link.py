@@ -7,9 +7,9 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.config.types import Config, Engine
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.control_client import ControlClient
 from pilotfish.daemon.control.plans import Plan, Registration, Report, needs_new_registry
@@ -17,16 +17,18 @@ from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.hooks.errors import ConfigError
-from pilotfish.manifests.blob_users import blob_of
 
 log = logging.getLogger("pilotfish.runner")
 
 
 @contextlib.asynccontextmanager
-async def linked(generator: object, launch: Launch, port: int, begun_with: Plan) -> AsyncIterator[None]:
+async def linked(
+    generator: object, launch: Launch, port: int, begun_with: Plan, on_engine: Callable[[Engine], None]
+) -> AsyncIterator[None]:
     """Follow the daemon, whether it runs now or only later, until the block ends.
 
-    `begun_with` is what the model was loaded with. A generator of another kind than ours follows nobody.
+    `begun_with` is what the model was loaded with; `on_engine` is told of other `[engine]` settings. A generator of
+    another kind than ours follows nobody.
     """
     if not isinstance(generator, Generator):
         yield
@@ -37,7 +39,7 @@ async def linked(generator: object, launch: Launch, port: int, begun_with: Plan)
         log.warning("no daemon can reach this runner: %s", error)
         yield
         return
-    follower = Follower(generator, begun_with)
+    follower = Follower(generator, begun_with, on_engine)
     link = ControlClient(path, registration_of(generator, launch, port), follower.follow, follower.report)
     link.start()
     try:
@@ -47,11 +49,12 @@ async def linked(generator: object, launch: Launch, port: int, begun_with: Plan)
 
 
 class Follower:
-    """Makes a generator do what the last plan says."""
+    """Makes a generator, and what else is to know, do what the last plan says."""
 
-    def __init__(self, generator: Generator, begun_with: Plan) -> None:
+    def __init__(self, generator: Generator, begun_with: Plan, on_engine: Callable[[Engine], None]) -> None:
         self._generator = generator
         self._plan = begun_with
+        self._on_engine = on_engine
 
     async def follow(self, plan: Plan) -> None:
         """From the next request on. Plugins are loaded on a thread, only if they are others."""
@@ -60,6 +63,8 @@ class Follower:
             registry = await asyncio.to_thread(Registry.load, plan.config)
         before = self._generator.standing
         self._generator.reconfigure(plan.config, registry)
+        if plan.config.engine != self._plan.config.engine:
+            self._on_engine(plan.config.engine)
         self._plan = plan
         after = self._generator.standing
         if registry or before != after:
@@ -79,21 +84,15 @@ class Follower:
         )
 
 
-def names_of(launch: Launch) -> tuple[str, ...]:
-    """The models that Ollama may be asking for with this launch: all with these weights."""
-    blob = blob_of(launch.model)
-    return tuple(user.name.short for user in blob.users) if blob else ()
-
-
 def in_force(config: Config, launch: Launch) -> Config:
     """The config for this launch's models."""
-    return config.for_models(names_of(launch))
+    return config.for_models(launch.names)
 
 
 def registration_of(generator: Generator, launch: Launch, port: int) -> Registration:
     """How a runner introduces itself."""
     pin, lane = generator.pin, generator.engine.lane
-    names = names_of(launch) or (pin.name,)
+    names = launch.names or (pin.name,)
     return Registration(
         pid=os.getpid(),
         port=port,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
+from pilotfish.manifests.blob_users import Blob, blob_of
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 DEFAULT_CONTEXT = 4096  # tokens, when the launch does not say (or says 0)
@@ -39,11 +40,21 @@ class Launch:
     chat_template: str = ""  # a template's text, or "chatml"; empty means the model's own
     n_predict: int = -1  # tokens, for requests that set none
     context_shift: bool = False  # asked for; this runner ends an answer with `limit` at a full context instead
+    blob: Blob | None = None  # whose weights `model` is, if it lies in a model store and somebody looked
 
     @property
     def name(self) -> str:
         """What the server calls its model: the alias, else the path, as stock does."""
         return self.alias or str(self.model)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models that Ollama may be asking for: all with these weights. Needs `with_users`."""
+        return tuple(user.name.short for user in self.blob.users) if self.blob else ()
+
+    def with_users(self) -> Launch:
+        """The same launch with its `blob`. Opens every manifest of the store: to be asked once in a process."""
+        return replace(self, blob=blob_of(self.model))
 
     def engine_options(self, state_dir: Path | None) -> EngineOptions:
         """What the verifier is asked to load; each slot gets its share of the context."""

@@ -35,7 +35,7 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     verifier = registry.verifier(VERIFIER)
     if verifier is None:
         raise EngineError(f"no verifier is named {VERIFIER!r}; install it with: pip install 'pilotfish[llama]'")
-    pin = pin_file(launch.model, state_dir)
+    pin = pin_file(launch.model, state_dir, blob=launch.blob)
     registry.notify_pinned(pin)
     options = launch.engine_options(state_dir)
     found = find_lane(pin, verifier, options, config.speculation.parity)

@@ -17,12 +17,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import uvloop
 
-from pilotfish.daemon.certify.idle_certifier import certifying, idle_certifier
+from pilotfish.daemon.certify.idle_certifier import IdleCertifier, certifying, idle_certifier
 from pilotfish.daemon.config import files, paths
-from pilotfish.daemon.config.types import Config, Verifiers
+from pilotfish.daemon.config.types import Config, Engine, Verifiers
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.daemon.http.serving import listeners, serving
@@ -96,6 +97,7 @@ async def serve(
     `ready` is set once the model is loaded: from then on there is no way back to the floor.
     """
     stop = _stop_on_signals()
+    launch = launch.with_users()
     settings = in_force(_configured(floor), launch)
     begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
     stock = floor.stock()
@@ -112,7 +114,7 @@ async def serve(
         async with serving(server.app, listening, limits, shutdown_timeout=_SHUTDOWN):
             log.info("listening on http://%s:%d", launch.host, port)
             try:
-                ending = await _until_stopped(server, stop, launch, port, begun_with, settings.engine.certify_idle_s)
+                ending = await _until_stopped(server, stop, launch, port, begun_with, sidecar)
             finally:
                 server.cancel()
     finally:
@@ -122,7 +124,7 @@ async def serve(
 
 
 async def _until_stopped(
-    server: Server, stop: asyncio.Event, launch: Launch, port: int, begun_with: Plan, certify_after: float
+    server: Server, stop: asyncio.Event, launch: Launch, port: int, begun_with: Plan, sidecar: Sidecar | None
 ) -> Ending:
     """Serve until the signal to stop, until loading failed, or until the engine's thread is lost."""
     loaded = server.start()
@@ -136,8 +138,9 @@ async def _until_stopped(
     lost = asyncio.create_task(server.lost())
     if loaded.done():
         log.info("model loaded: %s", launch.name)
-        idle = idle_certifier(server.certification, lambda: server.busy, certify_after)
-        async with linked(server.generator, launch, port, begun_with), certifying(idle):
+        idle = idle_certifier(server.certification, lambda: server.busy, begun_with.config.engine.certify_idle_s)
+        on_engine = partial(_follow_engine, sidecar, idle)
+        async with linked(server.generator, launch, port, begun_with, on_engine), certifying(idle):
             await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
     if lost.done():
         log.error("%s; the process ends", lost.result())
@@ -145,6 +148,14 @@ async def _until_stopped(
     await stopping
     log.info("stopping")
     return Ending()
+
+
+def _follow_engine(sidecar: Sidecar | None, certifier: IdleCertifier | None, engine: Engine) -> None:
+    """The idle times of `[engine]` hold at once; what shapes a load waits for the next one."""
+    if sidecar is not None:
+        sidecar.idle_after(engine.sidecar_idle_s)
+    if certifier is not None:
+        certifier.idle_seconds = engine.certify_idle_s
 
 
 def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor) -> tuple[Generates, ModelCard]:

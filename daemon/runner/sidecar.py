@@ -45,6 +45,12 @@ class Sidecar:
         """Whether a request is with it."""
         return self._users > 0
 
+    def idle_after(self, seconds: float) -> None:
+        """From now on it ends when nobody needed it for so long. An idle time that runs begins anew."""
+        self._idle_seconds = seconds
+        if self._timer is not None and not self.active:
+            self._await_idleness()
+
     @property
     def session(self) -> aiohttp.ClientSession:
         """A client that changes nothing on the way and keeps no connection."""
@@ -61,19 +67,17 @@ class Sidecar:
     async def running(self) -> AsyncIterator[ChildServer]:
         """The server, ready for requests while the block lasts. Raises EngineError with its own last words."""
         self._users += 1
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_waiting()
         try:
             yield await self._ready()
         finally:
             self._users -= 1
             if self._users == 0:
-                self._timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._end)
+                self._await_idleness()
 
     async def close(self) -> None:
         """End what runs. Nothing may use it any more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_waiting()
         self._end()
         await asyncio.gather(*self._ending)
         if self._session is not None:
@@ -84,6 +88,15 @@ class Sidecar:
             self._process = asyncio.create_task(self._start())
         # Shielded: others may wait for the same start, and the next request will be glad of it.
         return await asyncio.shield(self._process)
+
+    def _await_idleness(self) -> None:
+        self._stop_waiting()
+        self._timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._end)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _end(self) -> None:
         starting, self._process = self._process, None

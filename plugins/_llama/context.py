@@ -6,7 +6,6 @@ array stores and one foreign call beyond the forward itself.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +14,6 @@ import numpy.typing as npt
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._llama.library import last_words, lib
-
-log = logging.getLogger("pilotfish.llama")
 
 IdArray = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]

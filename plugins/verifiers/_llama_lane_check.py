@@ -14,7 +14,6 @@ This is a check of minutes-old settings in seconds, not a certificate.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pilotfish.plugins._llama.context import IdArray, LlamaContext, Logits
-
-log = logging.getLogger("pilotfish.llama")
 
 UNIFORM_WIDTHS = (2, 3, 4, 6, 8, 12, 16)
 OTHER_WIDTHS = (2, 3)

@@ -22,7 +22,7 @@ from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, 
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.reader import parse, to_table
 from pilotfish.hooks.errors import PilotfishError
-from pilotfish.hooks.types import Lane
+from pilotfish.hooks.types import EngineSetting, Lane
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.audit import audit_model
 from pilotfish.manifests.gguf import read_metadata
@@ -31,8 +31,7 @@ from pilotfish.manifests.pins import pin_file, pin_model
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters._gguf_shape import read_shape
 from pilotfish.plugins.drafters._memory.config import MemoryConfig
-from pilotfish.plugins.drafters._memory.files import Identity as MemoryIdentity
-from pilotfish.plugins.drafters._memory.files import MemoryFiles
+from pilotfish.plugins.drafters._memory.files import MemoryFiles, MemoryOwner
 from pilotfish.plugins.drafters._memory.records import Passage, pack
 from pilotfish.plugins.drafters._remote.pieces import read_pieces
 from tests.fuzz.campaign import SECONDS, Case, Fault, Usage
@@ -107,7 +106,7 @@ class Gguf(Files):
         with contextlib.suppress(PilotfishError):
             shape = read_shape(path)
             shape.cache_elements(512)
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(PilotfishError):
             read_pieces(path)
 
 
@@ -236,7 +235,7 @@ class Memory(Files):
         return mutator.fields(parts)
 
     def read(self, data: bytes) -> None:
-        who = MemoryIdentity("tiny:1m", ("sha256:ab",), "tokenizer")
+        who = MemoryOwner("tiny:1m", ("sha256:ab",), "tokenizer")
         files = MemoryFiles(MemoryConfig("disk", folder=self.folder), who)
         files.folder.mkdir(parents=True, exist_ok=True)
         for path in files.folder.iterdir():
@@ -379,7 +378,8 @@ def _passages() -> list[Passage]:
 
 
 def _certificate(identity: Identity) -> Certificate:
-    lane = Lane("wide", (1, 2, 3, 8), "bf16", "f16", True, False, "lane", "", (("GGML_SWITCH", "0"),), 512, True, 1024)
+    setting = EngineSetting("bf16", "f16", True, False, (("GGML_SWITCH", "0"),))
+    lane = Lane("wide", (1, 2, 3, 8), setting, "lane", "", 512, True, 1024)
     return Certificate(
         identity, "fake:latest", "fake 1", "2030-01-01T00:00:00+00:00", 1024, lane, 0.99, 1.1, 0.7, (256,),
         ((1, 64, 0.01), (8, 64, 0.02)), ({"start": 0, "end": 1024, "rows": {"2": 512}},), (), (), 59.0, True,

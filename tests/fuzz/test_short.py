@@ -113,4 +113,4 @@ def test_the_binary_fields_of_the_sound_model_file_are_a_model_file(tmp_path: Pa
     path = tmp_path / "sound.gguf"
     path.write_bytes(files.Gguf(tmp_path).sound())
     metadata = files.read_metadata(path)
-    assert (metadata.architecture, metadata.context_length, metadata.tensor_types) == ("llama", 512, {"Q4_0": 2})
+    assert (metadata.architecture, metadata.context_length, metadata.matrix_types) == ("llama", 512, {"Q4_0": 2})

@@ -137,7 +137,6 @@ CONTROL = Server(
         Ask("/v1/runners", REGISTRATION, endless=True),
         Ask("/v1/runners/1/report", REPORT),
         Ask("/v1/status", method="GET"),
-        Ask("/v1/plan?model=tiny", method="GET"),
     ),
     held=Ask("/v1/runners", REGISTRATION, endless=True),
 )

@@ -24,7 +24,7 @@ def test_a_plain_model_bundles_nothing(audit, tmp_path):
     found = audit([gguf_layer(tmp_path), (media.TEMPLATE, b"t"), (media.LICENSE, b"MIT"), (media.PARAMS, b"{}")])
     assert found.route == "llama"
     assert not found.bundles_draft
-    assert found.obstacles == found.metadata_unknown == found.weight_bearing_unknown == ()
+    assert found.obstacles == found.weight_bearing_unknown == ()
 
 
 def test_draft_tensors_count_whatever_the_metadata_claims(audit):
@@ -35,7 +35,6 @@ def test_draft_tensors_count_whatever_the_metadata_claims(audit):
             (media.JSON, json.dumps({"text_config": {"mtp_layers": 0}}).encode(), "config.json"),
         ]
     )
-    assert found.declared_draft_layers == 0
     assert found.draft_tensors == 1
     assert found.bundles_draft
     assert found.route == "mlx"
@@ -55,12 +54,8 @@ def test_a_draft_by_its_config_prefix_and_files(audit):
 def test_prediction_heads_inside_a_gguf_are_counted(audit, tmp_path):
     names = ("token_embd.weight", "blk.1.nextn.eh_proj.weight", "mtp.0.fc.weight")
     found = audit([gguf_layer(tmp_path, tensors=names, values={"llama.nextn_predict_layers": 0})])
-    assert (found.declared_draft_layers, found.draft_tensors, found.bundles_draft) == (0, 2, True)
+    assert (found.draft_tensors, found.bundles_draft) == (2, True)
     assert found.obstacles == ()
-
-
-def test_nothing_declared_is_not_zero(audit, tmp_path):
-    assert audit([gguf_layer(tmp_path)]).declared_draft_layers is None
 
 
 @pytest.mark.parametrize(
@@ -82,9 +77,7 @@ def test_weights_beside_the_model_are_obstacles(audit, tmp_path, layer, obstacle
 
 @pytest.mark.parametrize("kind", ["notes", "modelfile", "model-card", "draftsman", "json.v2"])
 def test_unknown_metadata_is_no_obstacle(audit, tmp_path, kind):
-    found = audit([gguf_layer(tmp_path), (media.PREFIX + kind, b'{"a": 1}')])
-    assert found.obstacles == ()
-    assert found.metadata_unknown == (media.PREFIX + kind,)
+    assert audit([gguf_layer(tmp_path), (media.PREFIX + kind, b'{"a": 1}')]).obstacles == ()
 
 
 def test_vision_tensors_inside_the_model_are_an_obstacle(audit, tmp_path):

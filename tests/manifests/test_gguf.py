@@ -34,8 +34,7 @@ def test_metadata_is_what_the_writer_wrote(tmp_path):
         1,
     )
     assert found.chat_template == "{{ x }}"
-    assert found.tensor_types == {"Q4_0": 2}
-    assert found.token_embedding_type == found.output_type == "Q4_0"
+    assert found.matrix_types == {"Q4_0": 2}
     assert found.array("tokenizer.ggml.tokens").strings() == [b"<s>", b"</s>", b"a", b"b"]
     assert not found.is_embedding
 
@@ -57,7 +56,6 @@ def test_draft_and_vision_tensors_are_counted_by_name(tmp_path):
     names = ("token_embd.weight", "blk.3.nextn.eh_proj.weight", "mtp.fc.weight", "v.blk.0.attn_q.weight", "mm.0.weight")
     found = read_metadata(tiny_gguf(tmp_path / "m.gguf", tensors=names, values={"llama.nextn_predict_layers": 0}))
     assert found.draft_tensors == ("blk.3.nextn.eh_proj.weight", "mtp.fc.weight")
-    assert found.declared_draft_layers == 0
     assert found.vision_tensors == 2
 
 
@@ -184,11 +182,11 @@ def test_a_missing_file_and_a_folder_are_typed_errors(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0", "Q4_K", "Q6_K", "F16", "BF16"])
-def test_tensor_types_agree_with_the_gguf_package(tmp_path, kind):
+def test_matrix_types_agree_with_the_gguf_package(tmp_path, kind):
     path = tiny_gguf(tmp_path / "m.gguf", tensor_type=gguf.GGMLQuantizationType[kind])
     reader = gguf.GGUFReader(path)
     found = read_metadata(path)
-    assert found.tensor_types == {reader.tensors[0].tensor_type.name: len(reader.tensors)}
+    assert found.matrix_types == {reader.tensors[0].tensor_type.name: len(reader.tensors)}
     assert found.parameter_count == sum(tensor.n_elements for tensor in reader.tensors)
 
 
@@ -198,7 +196,6 @@ def test_a_real_model(smollm2):
     assert (found.architecture, found.quantization, found.context_length) == ("llama", "Q4_1", 8192)
     assert (found.block_count, found.embedding_length, found.parameter_count) == (30, 576, 134515008)
     assert found.matrix_types == {"Q4_1": 210, "Q8_0": 1}
-    assert (found.token_embedding_type, found.output_type) == ("Q8_0", "Q8_0")
     assert "<|im_start|>" in found.chat_template
     assert len(found.array("tokenizer.ggml.tokens").strings()) == 49152
 

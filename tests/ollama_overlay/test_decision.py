@@ -14,13 +14,15 @@ import pytest
 from pilotfish.daemon.config import files as configuration
 from pilotfish.daemon.config.reader import parse
 from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.control import decision_log
+from pilotfish.hooks.environment import OFF
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.fingerprints import file_digest
 from pilotfish.manifests.store import Store
-from pilotfish.ollama_overlay import decision_log
 from pilotfish.ollama_overlay.attempts import Attempts
 from pilotfish.ollama_overlay.decision import decide
 from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA
+from tests.fakes.scans import scans
 from tests.manifests.builders import tiny_gguf
 
 
@@ -109,6 +111,22 @@ def test_of_models_that_share_a_weight_file_one_that_is_off_is_enough(deciding, 
 
 def test_without_an_engine_there_is_no_runner(deciding):
     assert "pip install" in deciding(has_engine=False).reason
+
+
+def test_the_manifests_are_gone_through_once(deciding, store):
+    with scans(store.manifests) as seen:
+        assert deciding().runner
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("word", [*OFF, "OFF", '"off"', "'False'"])
+def test_the_environment_switches_it_off_in_every_spelling(deciding, monkeypatch, word):
+    monkeypatch.setenv("PILOTFISH", word)
+    decision = deciding()
+    assert not decision.runner
+    assert decision.reason.startswith("PILOTFISH=")
+    monkeypatch.setenv("PILOTFISH", "on")
+    assert deciding().runner
 
 
 def test_a_bad_config_is_a_reason(blob, state):
@@ -299,24 +317,3 @@ class TestProcess:
         loaded = {name.partition(".")[0] for name in done.stdout.split()}
         assert "pilotfish" in loaded
         assert not loaded & {"numpy", "gguf", "aiohttp", "llama_cpp", "rich", "jinja2", "watchdog", "asyncio"}
-
-
-class TestLog:
-    def test_it_stays_small_and_keeps_the_newest(self, tmp_path):
-        for i in range(400):
-            decision_log.record(tmp_path, f"model-{i}", "stock", "x" * 400)
-
-        entries = decision_log.read(tmp_path)
-        assert entries[-1].model == "model-399"
-        assert len(entries) >= decision_log.KEPT
-        assert (tmp_path / decision_log.FILE_NAME).stat().st_size <= decision_log.MAX_BYTES + 1000
-
-    def test_damaged_lines_are_left_out(self, tmp_path):
-        decision_log.record(tmp_path, "a", "stock", "b")
-        with (tmp_path / decision_log.FILE_NAME).open("a") as file:
-            file.write('{"time": \n[]\n{"time": "x", "model": 1}\n' + "[" * 50_000 + "\n")
-        decision_log.record(tmp_path, "c", "runner", "line\nbreak")
-        assert [entry.model for entry in decision_log.read(tmp_path)] == ["a", "c"]
-
-    def test_no_file_is_no_decision(self, tmp_path):
-        assert decision_log.read(tmp_path / "nothing") == []

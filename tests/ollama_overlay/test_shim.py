@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.hooks.environment import OFF
 from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA, shim_script
 from pilotfish.ollama_overlay.stock import stock_environment
 
 SHELLS = [name for name in ("dash", "bash", "busybox", "ksh", "zsh") if shutil.which(name)]
+SPELLINGS = [spelling for word in OFF for spelling in dict.fromkeys((word, word.upper(), word.title()))]
 LAUNCH = ["--model", "/m", "--port", "1"]
 ODD = ["--model", '/a b/it\'s $HOME `x` "y" \\z', "", "*", "a\nb", "-n"]
 
@@ -105,14 +107,19 @@ def test_every_other_decision_becomes_stock_with_untouched_words_and_environment
     [
         (["--port", "1", "--host", "127.0.0.1", "--no-webui", "--offline", "--verbose"], {}),
         (["--list-devices", "--offline", "--verbose"], {}),
-        (LAUNCH, {"PILOTFISH": "off"}),
-        (LAUNCH, {"PILOTFISH": "OFF"}),
+        *((LAUNCH, {"PILOTFISH": word}) for word in SPELLINGS),
         ([], {}),
     ],
-    ids=["device discovery", "device list", "off", "OFF", "no words"],
+    ids=["device discovery", "device list", *SPELLINGS, "no words"],
 )
 def test_python_is_not_even_started_for(installed, words, env):
     assert [ran[:2] for ran in installed.run(*words, **env)] == [("llama-server", words)]
+
+
+@pytest.mark.parametrize("word", ["", "on", "1", "offside"])
+def test_a_word_that_is_not_off_leaves_it_to_the_decision(installed, word):
+    decision, _ = installed.run(*LAUNCH, PILOTFISH=word)
+    assert decision[0] == "py thon"
 
 
 def test_a_missing_interpreter_means_stock(installed):

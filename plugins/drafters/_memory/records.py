@@ -17,7 +17,6 @@ MAGIC = b"PFM1"
 _HEADER = struct.Struct("<4sIdI")  # magic, tokens, seconds since the epoch, CRC-32
 _CHECKED = struct.Struct("<Id")
 ITEM = 4  # bytes per id
-OVERHEAD = _HEADER.size  # bytes per record
 
 
 @dataclass(frozen=True, slots=True)

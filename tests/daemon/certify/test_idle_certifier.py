@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.certify.idle_certifier import IdleCertifier, certifying, idle_certifier
+from pilotfish.hooks.environment import OFF
 
 COPY_JOB = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.readline())"
 HANG = "import sys, time, pathlib; pathlib.Path(sys.argv[1]).write_text('begun'); time.sleep(600)"
@@ -46,6 +47,16 @@ async def test_while_requests_come_nothing_is_started(tmp_path: Path) -> None:
     assert await task
 
 
+async def test_how_long_it_waits_can_be_changed_while_it_waits(tmp_path: Path) -> None:
+    idle = certifier(COPY_JOB, tmp_path / "out", [False])
+    idle.idle_seconds = 1e9
+    task = asyncio.create_task(idle.run())
+    await asyncio.sleep(0.1)
+    assert not (tmp_path / "out").exists()
+    idle.idle_seconds = 0.02
+    assert await task
+
+
 async def test_a_request_ends_it_and_it_starts_again_later(tmp_path: Path) -> None:
     busy, path = [False], tmp_path / "out"
     idle = certifier(HANG, path, busy)
@@ -62,5 +73,6 @@ def test_it_can_be_switched_off_and_without_a_job_there_is_nothing_to_do(monkeyp
     monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
     assert idle_certifier("job\n", lambda: False) is not None
     assert idle_certifier("", lambda: False) is None
-    monkeypatch.setenv("PILOTFISH_CERTIFY", "off")
-    assert idle_certifier("job\n", lambda: False) is None
+    for word in (*OFF, "OFF"):
+        monkeypatch.setenv("PILOTFISH_CERTIFY", word)
+        assert idle_certifier("job\n", lambda: False) is None

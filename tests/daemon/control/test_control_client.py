@@ -187,7 +187,6 @@ class TestRequests:
             ),
             ("POST", "/v1/runners", b'{"pid": 1e400}', 400, "not a registration"),
             ("POST", "/v1/runners/99/report", b"{}", 400, "not a report"),
-            ("GET", "/v1/plan", b"", 400, "model=NAME"),
             ("GET", "/v1/else", b"", 404, "Not Found"),
         ],
     )
@@ -196,9 +195,9 @@ class TestRequests:
             assert response.status == status
             assert message in (await response.json())["error"]
 
-    async def test_a_plan_can_be_asked_for(self, config, socket):
+    async def test_a_date_in_a_drafters_table_arrives_as_text(self, config, socket):
         save(config, "[models.a]\nenabled = false\n[drafters.mine]\nsince = 2024-01-01\n")
-        async with governing(), connected(socket) as session, session.get("/v1/plan?model=A") as response:
-            plan = await response.json()
-        assert plan["config"]["speculation"]["enabled"] is False
-        assert plan["config"]["drafters"]["mine"] == {"since": "2024-01-01"}
+        async with governing(), running(socket, "A") as runner:
+            await until(lambda: runner.plans)
+        assert runner.enabled is False
+        assert runner.plans[0].config.drafters.tables["mine"] == {"since": "2024-01-01"}

@@ -201,7 +201,7 @@ class TestSwapped:
 
 def test_nothing_stays_open(file: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from pilotfish.daemon import trusted_files\n"
+        "import os, sys; from pathlib import Path; from pilotfish.daemon.registry import trusted_files\n"
         "low = os.dup(0); os.close(low)\n"
         "for name in sys.argv[1:]:\n"
         "    try: trusted_files.read(Path(name))\n"

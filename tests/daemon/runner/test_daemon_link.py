@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.config.reader import parse
-from pilotfish.daemon.config.types import Config, Drafters, Plugins, Speculation
+from pilotfish.daemon.config.types import Config, Drafters, Engine, Plugins, Speculation
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.daemon.runner.daemon_link import Follower, in_force, names_of, registration_of
+from pilotfish.daemon.runner.daemon_link import Follower, in_force, registration_of
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.manifests.store import Store
 from tests.manifests.builders import tiny_gguf
@@ -48,7 +48,7 @@ def plan_of(config: Config) -> Plan:
 
 def begun(config: Config) -> tuple[Generator, Follower]:
     generator = Generator(FakeEngine(), fake_pin(), Registry.load(config), config)
-    return generator, Follower(generator, plan_of(config))
+    return generator, Follower(generator, plan_of(config), lambda engine: None)
 
 
 def ask(generator: Generator) -> list[int]:
@@ -91,6 +91,17 @@ async def test_a_drafter_dropped_into_a_folder_is_in_use_from_the_next_request_o
     assert follower.report().totals.requests == 3
 
 
+async def test_other_engine_settings_are_handed_on_once():
+    config, told = Config(), []
+    follower = Follower(begun(config)[0], plan_of(config), told.append)
+    await follower.follow(plan_of(replace(config, speculation=Speculation(enabled=False))))
+    assert told == []
+    patient = Engine(sidecar_idle_s=7)
+    for _ in range(2):
+        await follower.follow(plan_of(replace(config, engine=patient)))
+    assert told == [patient]
+
+
 class TestNames:
     @pytest.fixture
     def store(self, tmp_path):
@@ -100,17 +111,17 @@ class TestNames:
         return store
 
     def test_a_blob_is_every_model_that_uses_it(self, store):
-        launch = Launch(store.blob(store.manifest("b:1").of_type("application/vnd.ollama.image.model")[0]))
-        assert names_of(launch) == ("a:1", "b:1")
+        launch = Launch(store.blob(store.manifest("b:1").of_type("application/vnd.ollama.image.model")[0])).with_users()
+        assert launch.names == ("a:1", "b:1")
         generator, _ = begun(Config())
         registration = registration_of(generator, launch, 4711)
         assert (registration.model, registration.aliases, registration.port) == ("a:1", ("b:1",), 4711)
 
     def test_one_that_is_off_is_enough(self, store):
-        launch = Launch(store.blob(store.manifest("b:1").of_type("application/vnd.ollama.image.model")[0]))
+        launch = Launch(store.blob(store.manifest("b:1").of_type("application/vnd.ollama.image.model")[0])).with_users()
         config = parse({"models": {"b:1": {"enabled": False}}})
         assert in_force(config, launch).speculation.enabled is False
 
     def test_a_bare_file_goes_by_its_pins_name(self, tmp_path):
         generator, _ = begun(Config())
-        assert registration_of(generator, Launch(tmp_path / "x.gguf"), 1).model == "fake:latest"
+        assert registration_of(generator, Launch(tmp_path / "x.gguf").with_users(), 1).model == "fake:latest"

@@ -92,6 +92,18 @@ async def test_nothing_runs_before_the_first_request_and_then_one_for_all(beside
     assert first["pid"] == second["pid"] == third["pid"]
 
 
+async def test_a_shorter_idle_time_ends_one_that_idles_already(beside):
+    sidecar = beside(idle=3600.0)
+    pid = (await about(sidecar))["pid"]
+    async with sidecar.running():
+        sidecar.idle_after(0.0)
+        await asyncio.sleep(0.05)
+        assert not gone(pid), "somebody needs it"
+        sidecar.idle_after(3600.0)
+    sidecar.idle_after(0.0)
+    await until(lambda: gone(pid))
+
+
 async def test_when_idle_it_ends_and_the_next_request_starts_another(beside):
     sidecar = beside(idle=0.05)
     first = (await about(sidecar))["pid"]

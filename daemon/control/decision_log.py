@@ -13,6 +13,7 @@ from pilotfish.manifests.remembered import write_atomically
 FILE_NAME = "decisions.jsonl"
 MAX_BYTES = 64 << 10  # beyond that the older half goes
 KEPT = 100  # lines
+_TAIL = 4 * MAX_BYTES  # what is looked at of a file that somebody else made larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,11 @@ def record(state_dir: Path, model: str, decision: str, reason: str) -> None:
 
 
 def read(state_dir: Path) -> list[Logged]:
-    """The decisions that are remembered, oldest first; damaged lines are left out."""
+    """The decisions that are remembered, oldest first. Lines that make no sense are left out."""
     try:
-        lines = (state_dir / FILE_NAME).read_bytes().splitlines()
+        with (state_dir / FILE_NAME).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().splitlines()
     except OSError:
         return []
     return [entry for line in lines if (entry := _parsed(line)) is not None]
