@@ -16,7 +16,7 @@ from pilotfish.daemon.http.connection import Limits
 from pilotfish.daemon.http.serving import listeners, serving
 from pilotfish.daemon.runner.relay import relay
 from pilotfish.daemon.runner.server import Server
-from tests.daemon.runner.conftest import SETTINGS
+from tests.daemon.runner.settings import SETTINGS
 from tests.daemon.runner.scripted import ScriptedGenerator, card
 from tests.daemon.runner.test_sidecar import beside, server, until
 from tests.fakes.peers import not_reading

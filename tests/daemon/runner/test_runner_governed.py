@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.control.control_client import ask_status
-from tests.daemon.runner.conftest import SETTINGS
+from tests.daemon.runner.settings import SETTINGS
 from tests.server_processes import RUNNER, ServerProcess, running
 
 pytestmark = pytest.mark.model

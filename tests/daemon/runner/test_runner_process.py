@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from tests.daemon.runner.conftest import SETTINGS
+from tests.daemon.runner.settings import SETTINGS
 from tests.server_processes import RUNNER, running, spawn
 
 pytestmark = pytest.mark.model
