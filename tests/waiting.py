@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import psutil
+
 T = TypeVar("T")
 
 SECONDS = 60.0
@@ -41,6 +43,14 @@ def wait_until(condition: Callable[[], T], otherwise: str = "it never came to be
         assert time.monotonic() < end, _failure(otherwise, seconds, value)
         time.sleep(PAUSE)
     return value
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether a process has ended; one that its parent has not waited for yet has, too."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _failure(otherwise: str, seconds: float, value: object) -> str:

@@ -24,6 +24,7 @@ from pilotfish.daemon.http.serving import listeners, serving
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from tests.daemon.http.serving_process import LOOPS
 from tests.fakes.certificates import self_signed
+from tests.waiting import until, wait_until
 
 LIMITS = Limits(head=20, stall=30, keep_alive=120, connections=8)
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -297,14 +298,6 @@ class TestCrowds:
             assert await (await here.connect()).ask() == b"hello"
 
 
-async def until(condition) -> None:
-    """Turn after turn; the test's own timeout is the limit."""
-    while True:
-        if condition():
-            return
-        await asyncio.sleep(0)
-
-
 @contextlib.contextmanager
 def raw(port: int, data: bytes) -> Iterator[socket.socket]:
     """A connection that reads nothing by itself."""
@@ -360,8 +353,7 @@ def test_out_of_descriptors_is_a_line_a_second_and_passes(loop, tmp_path: Path):
         with contextlib.ExitStack() as crowd:
             for _ in range(100):
                 crowd.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(GET[:9])
-            while b"cannot be accepted" not in log.read_bytes() and b"no connection" not in log.read_bytes():
-                time.sleep(0.01)
+            wait_until(lambda: b"no connection can be accepted" in log.read_bytes())
         with socket.create_connection(("127.0.0.1", port), timeout=30) as peer:
             peer.sendall(GET)
             assert peer.recv(1 << 16).endswith(b"hello")

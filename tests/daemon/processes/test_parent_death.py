@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
+
+from tests.waiting import is_gone, wait_until
 
 CHILD = (
     "import asyncio\n"
@@ -37,7 +38,4 @@ def test_the_child_ends_with_the_parent(how):
     child = psutil.Process(int(parent.stdout.readline()))
     parent.send_signal(how)
     parent.wait()
-    deadline = time.monotonic() + 60
-    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    wait_until(lambda: is_gone(child), "the child lives on")

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -17,6 +16,7 @@ import pytest
 from pilotfish.daemon.processes import tied
 from pilotfish.daemon.runner.sidecar import Sidecar, on_port
 from pilotfish.hooks.errors import EngineError
+from tests.waiting import until, wait_until
 
 FAKE = Path(__file__).with_name("fake_stock.py")
 ARGV = ["--model", "m.gguf", "--port", "1", "--host", "127.0.0.1", "-c", "64"]
@@ -50,13 +50,6 @@ async def about(sidecar):
     """What the running server says about itself."""
     async with sidecar.running() as process, sidecar.session.get(f"{process.url}/about") as answer:
         return await answer.json()
-
-
-async def until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came about"
-        await asyncio.sleep(0.01)
 
 
 def gone(pid):
@@ -204,7 +197,7 @@ def test_a_killed_runner_takes_it_along(server):
         pid = int(parent.stdout.readline())
         assert not gone(pid)
         parent.kill()
-    asyncio.run(until(lambda: gone(pid)))
+    wait_until(lambda: gone(pid))
 
 
 WATCH = f"""
@@ -222,14 +215,14 @@ def test_where_the_kernel_does_not_help_a_watchman_does(tmp_path, how):
     forever = program.replace("time.sleep(1)", "time.sleep(600)")
     command = [sys.executable, "-c", WATCH, sys.executable, "-c", program if how == "the program ended" else forever]
     watchman = subprocess.Popen(command, stdin=subprocess.PIPE)
-    asyncio.run(until(lambda: said.exists() and said.read_text().endswith(".")))
+    wait_until(lambda: said.exists() and said.read_text().endswith("."))
     pid = int(said.read_text()[:-1])
     if how == "its parent went":
         watchman.stdin.close()
     if how == "it was told to end":
         watchman.terminate()
 
-    asyncio.run(until(lambda: gone(pid)))
+    wait_until(lambda: gone(pid))
     code = watchman.wait(60)
     watchman.stdin.close()
     assert code == {"its parent went": 256 - 9, "it was told to end": 256 - 15, "the program ended": 5}[how]
