@@ -20,11 +20,14 @@ PAUSE = 0.01  # seconds between two looks
 
 
 async def until(
-    condition: Callable[[], T | Awaitable[T]], otherwise: str = "it never came to be", seconds: float = SECONDS
+    condition: Callable[[], T | Awaitable[T]],
+    otherwise: str = "it never came to be",
+    seconds: float = SECONDS,
+    pause: float = PAUSE,
 ) -> T:
     """What `condition` gives, or what that gives when awaited, once it is true; fails with `otherwise` if it never is.
 
-    Every look lets the event loop go on.
+    Every look lets the event loop go on; where the clock of the loop stands still, only a pause of 0 ever ends.
     """
     end = time.monotonic() + seconds
     while True:
@@ -33,7 +36,7 @@ async def until(
         if value:
             return value
         assert time.monotonic() < end, _failure(otherwise, seconds, value)
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(pause)
 
 
 def wait_until(condition: Callable[[], T], otherwise: str = "it never came to be", seconds: float = SECONDS) -> T:

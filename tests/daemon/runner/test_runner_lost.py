@@ -12,11 +12,11 @@ from tests.server_processes import running
 # The runner with a scripted engine, whose thread meets something that no job can raise.
 PROGRAM = """
 import sys
-from pilotfish.ollama_overlay import engine_thread, runner
-from tests.ollama_overlay.scripted import ScriptedGenerator, card
+from pilotfish.daemon.runner import engine_thread, main
+from tests.daemon.runner.scripted import ScriptedGenerator, card
 
 generator = ScriptedGenerator()
-runner._load = lambda launch, settings, ready: (generator, card(generator.engine))
+main._load = lambda launch, settings, ready: (generator, card(generator.engine))
 answer = engine_thread.EngineThread._answer
 
 def answer_or_end(thread, generator, job):
@@ -25,7 +25,7 @@ def answer_or_end(thread, generator, job):
     return answer(thread, generator, job)
 
 engine_thread.EngineThread._answer = answer_or_end
-sys.exit(runner.main(sys.argv[1:]))
+sys.exit(main.main(sys.argv[1:]))
 """
 
 
