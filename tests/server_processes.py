@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from pilotfish.daemon.processes.ports import free_port
+from tests.waiting import wait_until
 
 RUNNER = (sys.executable, "-m", "pilotfish.daemon.runner.main")
 SHIMMED_RUNNER = (sys.executable, "-m", "pilotfish.ollama_overlay.start")  # as the shim starts it
@@ -36,16 +36,16 @@ class ServerProcess:
         return self.http.post(path, json=body)
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + LOAD_SECONDS
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, f"it ended while loading: {self.log.read_text()[-2000:]}"
-            try:
-                if self.http.get("/health").status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(0.05)
-        raise AssertionError(f"not ready: {self.log.read_text()[-2000:]}")
+        wait_until(lambda: answers(self.process, self.http, "/health", self.log), "not ready", LOAD_SECONDS)
+
+
+def answers(process: subprocess.Popen[bytes], http: httpx.Client, path: str, log: Path | None = None) -> bool:
+    """Whether a server that was started answers `path` with 200 by now. Fails if it ended."""
+    assert process.poll() is None, f"it ended: {log.read_text()[-2000:] if log else process.args}"
+    try:
+        return http.get(path).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def spawn(

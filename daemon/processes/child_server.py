@@ -97,7 +97,7 @@ class ChildServer:
     async def wait(self) -> None:
         """Until it has ended. (asyncio's own wait lasts until its output ends, which a child of it may hold open.)"""
         while self.alive:
-            await asyncio.sleep(_POLL_SECONDS)  # noqa: ASYNC110 - asyncio tells nobody else of the end
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def stop(self) -> None:
         """SIGTERM, and SIGKILL after a grace. Returns when it is gone; safe to call twice."""

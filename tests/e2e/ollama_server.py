@@ -6,8 +6,7 @@ import json
 import os
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ import ollama
 
 from pilotfish.daemon.processes.ports import free_port
 from tests.fakes.state import with_known_lanes
+from tests.server_processes import answers
+from tests.waiting import wait_until
 
-START_SECONDS = 60
 CONTEXT = 2048
 MODEL = "smol"  # Ollama renders its prompts
 BARE = "bare"  # no template: llama-server renders them
@@ -43,20 +43,13 @@ class OllamaServer:
         self.http = httpx.Client(base_url=self.url, timeout=240)
 
     def wait_until_it_answers(self) -> None:
-        def answers() -> bool:
-            assert self.process.poll() is None, f"ollama ended: {self.log.read_text()[-2000:]}"
-            try:
-                return self.http.get("/api/version").status_code == 200
-            except httpx.TransportError:
-                return False
-
-        wait_for(answers, START_SECONDS, "ollama serve does not answer")
+        wait_until(lambda: answers(self.process, self.http, "/api/version", self.log), "ollama serve does not answer")
 
     def unload(self) -> None:
         """End every model's process and wait until Ollama has noticed."""
         for running in self.client.ps().models:
             self.client.generate(running.model or "", keep_alive=0)
-        wait_for(lambda: not self.client.ps().models, 60, "a model is still loaded")
+        wait_until(lambda: not self.client.ps().models, "a model is still loaded")
 
     def launched(self) -> list[str]:
         """Every command that loaded a model, oldest first."""
@@ -78,14 +71,6 @@ class OllamaServer:
         """What the shim wrote down, oldest first."""
         path = self.state / "decisions.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def wait_for(condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
-    """Poll until `condition()`; fails with `otherwise`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from pilotfish.daemon.lab.workloads import load_workloads
-from tests.e2e.ollama_server import BARE, GREEDY, MODEL, SAME_KERNELS, SEEDED, serving, wait_for
+from tests.e2e.ollama_server import BARE, GREEDY, MODEL, SAME_KERNELS, SEEDED, serving
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(600)]
 
@@ -120,7 +121,7 @@ def test_an_answer_that_is_left_frees_the_model_for_the_next(overlaid):
     next(iter(stream))
     stream.close()
 
-    wait_for(lambda: not overlaid.runner().get("/slots").json()[0]["is_processing"], 60, "it still generates")
+    wait_until(lambda: not overlaid.runner().get("/slots").json()[0]["is_processing"], "it still generates")
     assert overlaid.client.generate(MODEL, PROMPTS[1], options=GREEDY).response
 
 

@@ -18,7 +18,8 @@ from pilotfish.daemon.front import FrontSettings
 from pilotfish.daemon.front import running as front_running
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
-from tests.e2e.ollama_server import BARE, CONTEXT, GREEDY, MODEL, SEEDED, wait_for
+from tests.e2e.ollama_server import BARE, CONTEXT, GREEDY, MODEL, SEEDED
+from tests.waiting import is_gone, wait_until
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(300)]
 
@@ -107,7 +108,7 @@ def test_the_javascript_client_leaves_in_mid_stream(overlaid, javascript):
 
     assert len([part for part in parts if "response" in part]) < 100
     assert parts[-1] == {"error": "AbortError"}
-    wait_for(lambda: is_idle(overlaid), 60, "it still generates")
+    wait_until(lambda: is_idle(overlaid), "it still generates")
 
 
 def test_curl_gets_a_stream_of_lines(overlaid):
@@ -129,7 +130,7 @@ def test_curl_killed_in_mid_stream_frees_the_model(overlaid):
         assert b'"done":false' in curl.stdout.readline()
         curl.send_signal(signal.SIGKILL)
 
-    wait_for(lambda: is_idle(overlaid), 60, "it still generates")
+    wait_until(lambda: is_idle(overlaid), "it still generates")
 
 
 def test_the_openai_client_chats_streams_and_completes(overlaid):
@@ -207,7 +208,7 @@ def test_a_request_with_tools_is_relayed_and_a_chat_without_them_is_not(overlaid
     assert plain.message.content == stock.client.chat(tools_model, MESSAGES, options=options).message.content
 
     overlaid.unload()  # which kills the runner, and leaves it no time to end what it started
-    wait_for(lambda: not beside.is_running() or beside.status() == psutil.STATUS_ZOMBIE, 60, "it was left behind")
+    wait_until(lambda: is_gone(beside), "it was left behind")
 
 
 def _calls(answer):
@@ -243,7 +244,7 @@ def test_a_client_that_leaves_a_relayed_stream_ends_it(overlaid, tools_model):
         slots = httpx.get(f"http://127.0.0.1:{port}/slots").json()
         return not any(slot["is_processing"] for slot in slots)
 
-    wait_for(beside_is_idle, 60, "the stock server still generates")
+    wait_until(beside_is_idle, "the stock server still generates")
 
 
 async def answers_of(url, requests):

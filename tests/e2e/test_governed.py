@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from tests.e2e.ollama_server import MODEL, SAME_KERNELS, SEEDED, serving, wait_for
+from tests.e2e.ollama_server import MODEL, SAME_KERNELS, SEEDED, serving
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(600)]
 
@@ -53,7 +54,7 @@ def daemon(server):
             [*pilotfish(), "daemon"], env=server.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         started.append(process)
-        wait_for(lambda: len(status(server)["runners"]) == 1, 60, "the daemon does not find the runner")
+        wait_until(lambda: len(status(server)["runners"]) == 1, "the daemon does not find the runner")
         return process
 
     server.client.generate(MODEL, "Hi", options={"num_predict": 2})
@@ -91,7 +92,7 @@ def test_switched_off_while_a_client_streams(server, daemon):
     pieces = [next(iter(stream)).response]
     run(server, "off")
     pieces += [chunk.response for chunk in stream]
-    wait_for(lambda: state_of(server) in ("off", "plain"), 60, "the runner was not told")
+    wait_until(lambda: state_of(server) in ("off", "plain"), "the runner was not told")
     before = server.drafted()
     plain = answer(server)
 
@@ -101,7 +102,7 @@ def test_switched_off_while_a_client_streams(server, daemon):
     assert len(server.launched()) == 1, "nothing was loaded again"
 
     run(server, "on")
-    wait_for(lambda: state_of(server) not in ("off", "plain"), 60, "the runner was not told")
+    wait_until(lambda: state_of(server) not in ("off", "plain"), "the runner was not told")
     assert answer(server) == speculative
 
 
@@ -127,11 +128,11 @@ def test_a_drafter_dropped_into_the_folder_serves_the_next_request(server, daemo
     daemon()
     expected = answer(server)
     (plugins / "echo.py").write_text(DRAFTER)
-    wait_for(lambda: status(server)["runners"][0]["drafters"] == ["echo"], 60, "the drafter was not taken")
+    wait_until(lambda: status(server)["runners"][0]["drafters"] == ["echo"], "the drafter was not taken")
     assert answer(server) == expected
     assert (plugins / "opened").read_text() == "x"
 
     (plugins / "echo.py").write_text("raise RuntimeError('broken')\n")
-    wait_for(lambda: status(server)["runners"][0]["drafters"] == [], 60, "the broken drafter stays")
+    wait_until(lambda: status(server)["runners"][0]["drafters"] == [], "the broken drafter stays")
     assert answer(server) == expected
     assert (plugins / "opened").read_text() == "x"

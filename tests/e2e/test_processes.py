@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from pilotfish.ollama_overlay import tree
-from tests.e2e.ollama_server import GREEDY, MODEL, serving, wait_for
+from tests.e2e.ollama_server import GREEDY, MODEL, serving
+from tests.waiting import is_gone, wait_until
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(600)]
 
@@ -57,14 +58,14 @@ def test_keep_alive_zero_ends_the_runner(overlaid):
     (runner,) = children(overlaid)
     overlaid.unload()
 
-    wait_for(lambda: not runner.is_running(), 60, "the runner lives on")
+    wait_until(lambda: not runner.is_running(), "the runner lives on")
 
 
 def test_after_a_killed_runner_the_next_request_loads_again(overlaid):
     overlaid.client.generate(MODEL, "Hi", options=SHORT)
     (runner,) = children(overlaid)
     os.kill(runner.pid, signal.SIGKILL)
-    wait_for(lambda: not runner.is_running() or runner.status() == psutil.STATUS_ZOMBIE, 60, "it was not killed")
+    wait_until(lambda: is_gone(runner), "it was not killed")
 
     def answers():
         try:
@@ -72,7 +73,7 @@ def test_after_a_killed_runner_the_next_request_loads_again(overlaid):
         except ollama.ResponseError:  # stock's own error, once, for a request that met the dead process
             return False
 
-    wait_for(answers, 60, "it was not loaded again")
+    wait_until(answers, "it was not loaded again")
     assert children(overlaid)[0].pid != runner.pid
 
 

@@ -31,7 +31,7 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.server import Server
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
-from tests.daemon.front.conftest import write_gguf
+from tests.daemon.front.tiny_models import write_gguf
 from tests.daemon.runner.scripted import card
 from tests.fakes.far import local_host
 

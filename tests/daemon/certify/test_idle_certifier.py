@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pilotfish.daemon.certify.idle_certifier import IdleCertifier, certifying, idle_certifier
 from pilotfish.hooks.environment import OFF
+from tests.waiting import until
 
 COPY_JOB = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.readline())"
 HANG = "import sys, time, pathlib; pathlib.Path(sys.argv[1]).write_text('begun'); time.sleep(600)"
@@ -19,14 +19,6 @@ HANG = "import sys, time, pathlib; pathlib.Path(sys.argv[1]).write_text('begun')
 def certifier(script: str, path: Path, busy: list[bool]) -> IdleCertifier:
     command = (sys.executable, "-c", script, str(path))
     return IdleCertifier("job\n", lambda: busy[0], command=command, idle_seconds=0.02, poll_seconds=0.01)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never happened")
 
 
 async def test_the_job_reaches_the_process_and_its_success_is_reported(tmp_path: Path) -> None:

@@ -25,11 +25,12 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import UsageError, WorldError
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Proposal
-from tests.daemon.control.conftest import FakeRunner, config, home, socket, until
+from tests.daemon.control.governed import FakeRunner
 from tests.daemon.runner.scripted import ScriptedGenerator, serving
 from tests.fakes.session import SameIds
+from tests.waiting import until
 
-__all__ = ["config", "home", "socket"]
+pytestmark = pytest.mark.usefixtures("home")
 
 
 class Plugin:

@@ -20,9 +20,10 @@ from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.front.settings import FrontSettings
 from pilotfish.hooks.errors import UsageError
 from pilotfish.manifests.store import Store
-from tests.daemon.control.conftest import config, home, running, save, socket, status_once, tiny, until
+from tests.daemon.control.governed import running, save, status_once
+from tests.waiting import until
 
-__all__ = ["config", "home", "socket", "tiny"]
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def run(*words: str) -> str:

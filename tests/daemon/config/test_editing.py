@@ -16,6 +16,8 @@ from pilotfish.daemon.config.editing import set_enabled
 from pilotfish.daemon.config.files import load
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
 
+pytestmark = pytest.mark.usefixtures("home")  # what is edited is the user's file
+
 WRITTEN = """\
 # my settings
 [drafters]   # who is asked

@@ -14,7 +14,8 @@ from pilotfish.daemon.config.editing import set_enabled
 from pilotfish.daemon.control.control_client import ask_status, connected
 from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.core.totals import Standing
-from tests.daemon.control.conftest import running, save, settled, status_once, until
+from tests.daemon.control.governed import running, save, settled, status_once
+from tests.waiting import until
 
 
 @asynccontextmanager

@@ -14,8 +14,9 @@ from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.http.connection import Limits
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
-from tests.daemon.control.conftest import running, save, settled, until
+from tests.daemon.control.governed import running, save, settled
 from tests.fakes.peers import crowding
+from tests.waiting import until
 
 WIDTH = "[speculation]\nmax_width = {}\n"
 

@@ -13,7 +13,8 @@ from pilotfish.daemon.control import watcher as watch_module
 from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.control.watcher import TRY_AGAIN, Place, Watch
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
-from tests.daemon.control.conftest import save, until
+from tests.daemon.control.governed import save
+from tests.waiting import until
 
 
 class Exhausted:

@@ -9,6 +9,7 @@ import pytest
 from pilotfish.daemon.drafters import worker as module
 from pilotfish.daemon.drafters.worker import DrafterWorker, SameThread
 from tests.fakes.misbehaviour import RAISED
+from tests.waiting import wait_until
 
 SOON = 60.0  # seconds; far more than anything here takes
 
@@ -43,12 +44,7 @@ def test_without_work_there_is_no_thread_and_the_next_job_brings_a_new_one(monke
     monkeypatch.setattr(module, "REST", 0.01)
     threads, worker = [], DrafterWorker("w")
     worker.post(lambda: threads.append(threading.current_thread()))
-    threads_end = threading.Event()
-    for _ in range(6000):
-        if not worker.alive:
-            break
-        threads_end.wait(0.01)
-    assert not worker.alive
+    wait_until(lambda: not worker.alive, "its thread stays")
     worker.post(lambda: threads.append(threading.current_thread()))
     assert worker.settle(SOON)
     assert len(set(threads)) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from pilotfish.lab.fakes import ScriptedDrafter
 from tests.fakes.far import local_host, serving
 from tests.fakes.misbehaviour import JUNK, RAISED
 from tests.fakes.peers import connect, crowd
+from tests.waiting import wait_until
 
 ANYWHERE = Endpoint(port=0)
 TARGET = {
@@ -219,7 +219,7 @@ def test_a_session_whose_connection_ended_is_closed(host):
     client, drafter = host
     client.open()
     client.http.close()
-    eventually(lambda: drafter.sessions[0].closed == 1)
+    wait_until(lambda: drafter.sessions[0].closed == 1)
 
 
 def test_an_idle_session_is_closed():
@@ -227,7 +227,7 @@ def test_an_idle_session_is_closed():
     with serving(drafter, ANYWHERE, sweep=0.02, idle=0.1) as (url, _):
         client = Client(url)
         session = client.open()[1]["session"]
-        eventually(lambda: drafter.sessions[0].closed == 1)
+        wait_until(lambda: drafter.sessions[0].closed == 1)
         assert client.turn(session, ["propose", 1])[0] == 404
         client.http.close()
 
@@ -387,13 +387,6 @@ def test_whatever_a_load_raises_is_an_answer(error):
         assert client.ask("POST", "/load", WANTED)[0] in (409, 500)
         assert client.ask("GET", "")[0] == 200
         client.http.close()
-
-
-def eventually(holds: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("name", "status"), [("localhost", 200), ("127.0.0.1:1", 200), ("evil.example", 403)])

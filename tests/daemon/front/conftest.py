@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -12,43 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import gguf
-import numpy as np
 import pytest
 
 from pilotfish.daemon.front import FrontSettings, running
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.manifests.store import Store
+from tests.daemon.front.tiny_models import write_gguf
+from tests.waiting import until
 
 FAKE = Path(__file__).with_name("fake_runner.py")
-
-
-def write_gguf(
-    path: Path,
-    *,
-    template: str | None = "{{ messages }}",
-    pooling: bool = False,
-    salt: int = 0,
-    architecture: str = "llama",
-) -> Path:
-    """A GGUF with one small tensor, enough to be listed and described."""
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_name("tiny")
-    writer.add_context_length(4096)
-    writer.add_embedding_length(8)
-    writer.add_block_count(1)
-    writer.add_file_type(2)
-    writer.add_token_list(["a", "b", "c"])
-    if template is not None:
-        writer.add_chat_template(template)
-    if pooling:
-        writer.add_pooling_type(gguf.PoolingType.MEAN)
-    writer.add_tensor("token_embd.weight", np.full((32, 32), salt, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 @pytest.fixture
@@ -99,19 +70,13 @@ class Front:
         lines = self.journal.read_text().splitlines() if self.journal.exists() else []
         return [entry for line in lines if (entry := json.loads(line))["event"] == event]
 
-    async def until(self, condition: Callable[[], Any]) -> Any:
-        """Wait until the condition holds; the test's own timeout is the limit."""
-        while True:  # another process is waited for
-            if value := condition():
-                return value
-            await asyncio.sleep(0.01)
-
     async def until_unloaded(self) -> None:
         """Wait until no model is loaded."""
-        while True:
-            if not (await self.get("/api/ps"))["models"]:
-                return
-            await asyncio.sleep(0.01)
+
+        async def unloaded() -> bool:
+            return not (await self.get("/api/ps"))["models"]
+
+        await until(unloaded, "a model is still loaded")
 
 
 @pytest.fixture

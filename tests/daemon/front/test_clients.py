@@ -9,6 +9,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from tests.waiting import until
+
 MESSAGES = [{"role": "user", "content": "echo:one two three"}]
 
 
@@ -73,7 +75,7 @@ async def test_ollama_errors(client):
 async def test_ollama_stops_in_mid_stream(client, front):
     async with contextlib.aclosing(await client.generate("tiny", "endless", stream=True)) as parts:
         assert (await anext(parts)).response == "on "
-    await front.until(lambda: front.journal_of("cancelled"))
+    await until(lambda: front.journal_of("cancelled"))
 
 
 async def test_openai_chat(openai_client):

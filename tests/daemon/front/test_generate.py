@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.daemon.front.conftest import write_gguf
+from tests.daemon.front.tiny_models import write_gguf
 
 PROMPT = {"model": "tiny", "prompt": "echo:one two three"}
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "echo:one two three"}]}

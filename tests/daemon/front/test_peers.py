@@ -6,6 +6,7 @@ import pytest
 
 from pilotfish.daemon.http.connection import Limits
 from tests.fakes.peers import crowding, not_reading
+from tests.waiting import until
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "flood"}], "stream": True}
 
@@ -14,7 +15,7 @@ CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "flood"}], "st
 async def test_a_client_that_stops_reading_lets_the_model_go(start, path):
     async with start(limits=Limits(stall=0.2), max_loaded=1) as front:
         with not_reading(front.settings.port, path, CHAT):
-            await front.until(lambda: front.journal_of("cancelled"))
+            await until(lambda: front.journal_of("cancelled"))
             # One model at a time: this one is only loaded once the other is free.
             status, _ = await front.ask("/api/generate", {"model": "other:v2", "prompt": "echo:x", "stream": False})
             assert status == 200

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pilotfish.daemon.front.runners import Runners
+from tests.waiting import until
 
 ENDLESS = {"model": "tiny", "prompt": "endless"}
 
@@ -80,9 +81,9 @@ async def test_a_reload_waits_for_the_answer_that_runs(front, queued):
     async with front.post("/api/generate", ENDLESS) as running:
         await running.content.readline()
         waiting = asyncio.create_task(ask(front, options={"num_ctx": 1024}))
-        await front.until(lambda: ("tiny:latest", 1024) in queued)
+        await until(lambda: ("tiny:latest", 1024) in queued)
         later = asyncio.create_task(ask(front))
-        await front.until(lambda: ("tiny:latest", 4096) in queued)  # behind the reload: it must not starve it
+        await until(lambda: ("tiny:latest", 4096) in queued)  # behind the reload: it must not starve it
         assert not waiting.done()
         assert not later.done()
         running.close()
@@ -99,9 +100,9 @@ async def test_a_client_that_leaves_cancels_its_generation(front, stream):
         await leave()
     else:
         request = asyncio.create_task(leave())
-        await front.until(lambda: front.journal_of("completion"))
+        await until(lambda: front.journal_of("completion"))
         request.cancel()
-    await front.until(lambda: front.journal_of("cancelled"))
+    await until(lambda: front.journal_of("cancelled"))
     assert (await ask(front))[1]["response"] == "ok"
     assert len(front.journal_of("start")) == 1
 
@@ -165,7 +166,7 @@ async def test_no_more_models_than_allowed_stay_loaded(start, queued):
             await running.content.readline()
             queued.clear()
             waiting = asyncio.create_task(ask(front))
-            await front.until(lambda: ("tiny:latest", 4096) in queued)
+            await until(lambda: ("tiny:latest", 4096) in queued)
             assert not waiting.done()
         assert (await waiting)[0] == 200
         assert await loaded(front) == ["tiny:latest"]
@@ -198,7 +199,7 @@ async def test_leaving_the_front_ends_every_runner(start):
 async def test_a_client_that_leaves_during_the_load_leaves_a_loaded_model(start):
     async with start("--load-seconds", "0.4") as front:
         request = asyncio.create_task(ask(front))
-        await front.until(lambda: front.journal_of("start"))
+        await until(lambda: front.journal_of("start"))
         request.cancel()
         assert (await ask(front))[0] == 200
         assert len(front.journal_of("start")) == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from pilotfish.daemon.front import FrontSettings, serve
+from tests.waiting import until
 
 FAKE = Path(__file__).with_name("fake_runner.py")
 
@@ -20,8 +21,7 @@ async def test_a_signal_stops_the_server_its_streams_and_its_runners(store, tmp_
     caplog.set_level("INFO", "pilotfish.front")
     settings = FrontSettings(port=0, runner=(sys.executable, str(FAKE)))
     serving = asyncio.create_task(serve(store, settings))
-    while not (url := re.search(r"listening on (\S+),", caplog.text)):  # noqa: ASYNC110  # nothing tells but the log
-        await asyncio.sleep(0.01)
+    url = await until(lambda: re.search(r"listening on (\S+),", caplog.text), "nothing listens")
     async with aiohttp.ClientSession() as http:
         body = {"model": "tiny", "prompt": "endless"}
         async with http.post(f"{url[1]}/api/generate", json=body) as stream:

@@ -24,6 +24,7 @@ from pilotfish.daemon.http.serving import listeners, serving
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from tests.daemon.http.serving_process import LOOPS
 from tests.fakes.certificates import self_signed
+from tests.waiting import until, wait_until
 
 LIMITS = Limits(head=20, stall=30, keep_alive=120, connections=8)
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -114,7 +115,7 @@ async def bench(clock: FakeClock, limits: Limits = LIMITS, tls: ssl.SSLContext |
         finally:  # nobody waits for handlers: the clock stands still
             for peer in here.peers:
                 peer.writer.close()
-            await until(lambda: here.streams.count("begun") == here.streams.count("ended"))
+            await until(lambda: here.streams.count("begun") == here.streams.count("ended"), pause=0)
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ class TestAnswers:
     async def test_a_reader_that_stops_reading_ends_its_request(self, clock):
         async with bench(clock) as here:
             with raw(here.port, FLOOD):
-                await until(lambda: here.streams)
+                await until(lambda: here.streams, pause=0)
                 while here.streams == ["begun"]:  # what the system holds for the reader may be taken meanwhile
                     await here.passing(31)
                 assert here.streams == ["begun", "ended"]
@@ -252,7 +253,7 @@ class TestAnswers:
     async def test_a_slow_reader_is_waited_for(self, clock):
         async with bench(clock) as here:
             with raw(here.port, FLOOD) as peer:
-                await until(lambda: here.streams == ["begun"])
+                await until(lambda: here.streams == ["begun"], pause=0)
                 for _ in range(10):
                     await here.settle()
                     await drain(peer, 4 * ENOUGH)
@@ -289,20 +290,12 @@ class TestCrowds:
             asking = [await here.connect(POST % 10) for _ in range(7)]
             asking.append(here.peer(*await asyncio.open_connection("127.0.0.1", here.port)))
             asking[-1].writer.write(POST % 10)
-            await until(lambda: here.streams == ["reading"] * 8)
+            await until(lambda: here.streams == ["reading"] * 8, pause=0)
             late = here.peer(*await asyncio.open_connection("127.0.0.1", here.port))
             assert await late.ended()
             assert "a connection was refused: there are 8, and each has a request under way" in caplog.text
             assert [await peer.ask(bytes(10)) for peer in asking] == [b"10"] * 8
             assert await (await here.connect()).ask() == b"hello"
-
-
-async def until(condition) -> None:
-    """Turn after turn; the test's own timeout is the limit."""
-    while True:
-        if condition():
-            return
-        await asyncio.sleep(0)
 
 
 @contextlib.contextmanager
@@ -327,7 +320,7 @@ def test_the_deadlines_hold_on_either_loop(loop):
             with raw(here.port, FLOOD):
                 half, body = await here.connect(GET[:9]), await here.connect(POST % 100_000)
                 assert [await half.ended(), await body.ended()] == [True, True]
-                await until(lambda: here.streams.count("ended") == 1)
+                await until(lambda: here.streams.count("ended") == 1, pause=0)
             assert await (await here.connect()).ask() == b"hello"
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
@@ -360,8 +353,7 @@ def test_out_of_descriptors_is_a_line_a_second_and_passes(loop, tmp_path: Path):
         with contextlib.ExitStack() as crowd:
             for _ in range(100):
                 crowd.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(GET[:9])
-            while b"cannot be accepted" not in log.read_bytes() and b"no connection" not in log.read_bytes():
-                time.sleep(0.01)
+            wait_until(lambda: b"no connection can be accepted" in log.read_bytes())
         with socket.create_connection(("127.0.0.1", port), timeout=30) as peer:
             peer.sendall(GET)
             assert peer.recv(1 << 16).endswith(b"hello")

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-
 import psutil
+
+from tests.waiting import is_gone, wait_until
 
 
 def gone(pid: int) -> bool:
     """One that nobody has waited for yet counts as gone, too."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    return True
+    return not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
 
 
-def until_gone(pid: int, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not gone(pid):
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.02)
+def until_gone(pid: int) -> None:
+    wait_until(lambda: gone(pid), f"process {pid} is still there")

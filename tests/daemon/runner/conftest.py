@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemon.runner.settings import SETTINGS
 from tests.fakes.state import with_known_lanes
 from tests.server_processes import RUNNER, ServerProcess, running
 
 STOCK = Path(__file__).resolve().parents[3] / ".cache" / "stock"  # where `make stock` puts it
-CONTEXT = 2048
-SETTINGS = ("-c", str(CONTEXT), "-t", "1", "--flash-attn", "on", "--cache-type-k", "bf16", "--cache-type-v", "f16")
 
 
 @pytest.fixture(scope="session")

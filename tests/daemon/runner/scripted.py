@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,8 +15,8 @@ from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.daemon.runner.server import Server
 from pilotfish.hooks.types import Parity, SessionReport
+from tests.waiting import SECONDS, until
 
-SECONDS = 60.0  # what a test waits for at most; far more than anything takes
 BODY = {"prompt": "2 3 4", "n_predict": 3, "temperature": 0}
 WORDS = [OutputToken(5, "five "), OutputToken(6, "six ", drafted=True), OutputToken(7, "seven", drafted=True)]
 
@@ -132,16 +131,10 @@ async def events(client, path="/completion", **body):
     return [line if (line := text.removeprefix("data: ")) == "[DONE]" else json.loads(line) for text in lines]
 
 
-async def until(condition):
-    """Wait until the condition holds."""
-    async with asyncio.timeout(SECONDS):
-        while not condition():  # noqa: ASYNC110  # the engine's thread is waited for
-            await asyncio.sleep(0.005)
-
-
 async def until_waiting(client, requests):
     """Wait until that many requests wait behind the one that is answered."""
-    async with asyncio.timeout(SECONDS):
-        said = f"llamacpp:requests_deferred {requests}.0"
-        while said not in await (await client.get("/metrics")).text():  # noqa: ASYNC110  # as above
-            await asyncio.sleep(0.005)
+
+    async def waiting():
+        return f"llamacpp:requests_deferred {requests}.0" in await (await client.get("/metrics")).text()
+
+    await until(waiting, f"there are not {requests} requests waiting")

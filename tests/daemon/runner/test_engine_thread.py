@@ -13,15 +13,15 @@ from pilotfish.daemon.runner.engine_thread import EngineThread, Job
 from pilotfish.hooks.errors import EngineError
 from tests.daemon.runner.scripted import WORDS, ScriptedGenerator
 from tests.fakes.misbehaviour import RAISED
+from tests.waiting import SECONDS
 
 REQUEST = GenerationRequest((2, 3))
 DONE = Outcome(StopType.EOS, Timings())
-SOON = 60.0  # seconds; far more than anything here takes
 
 
 async def drain(job):
     found = []
-    while (batch := await asyncio.wait_for(job.next(), SOON)) is not None:
+    while (batch := await asyncio.wait_for(job.next(), SECONDS)) is not None:
         found += batch
     return found
 
@@ -118,7 +118,7 @@ async def test_whatever_a_generation_raises_its_job_ends_and_the_next_is_answere
     assert await drain(thread.submit(REQUEST)) == WORDS
     assert thread.failure == ""
     thread.cancel()
-    assert await asyncio.to_thread(thread.join, SOON)
+    assert await asyncio.to_thread(thread.join, SECONDS)
 
 
 async def test_an_answer_that_cannot_be_counted_is_an_answer(caplog):
@@ -132,7 +132,7 @@ async def test_an_answer_that_cannot_be_counted_is_an_answer(caplog):
         assert await drain(job) == WORDS
         assert job.outcome().stop_type == "limit"
     thread.cancel()
-    assert await asyncio.to_thread(thread.join, SOON)
+    assert await asyncio.to_thread(thread.join, SECONDS)
 
 
 @pytest.mark.parametrize("error", RAISED)
@@ -142,7 +142,7 @@ async def test_whatever_loading_raises_whoever_waits_for_it_is_told(error):
 
     thread = EngineThread(load, lambda outcome, prompt: None)
     with pytest.raises(Exception) as raised:  # noqa: PT011
-        await asyncio.wait_for(thread.start(), SOON)
+        await asyncio.wait_for(thread.start(), SECONDS)
     assert error in (raised.value, raised.value.__cause__)
 
 
@@ -154,7 +154,7 @@ async def test_an_engine_that_cannot_be_freed_does_not_keep_the_end_from_coming(
 
     thread = await started(Stuck())
     thread.cancel()
-    assert await asyncio.to_thread(thread.join, SOON)
+    assert await asyncio.to_thread(thread.join, SECONDS)
     assert "could not be freed" in caplog.text
 
 
@@ -164,29 +164,29 @@ async def test_a_thread_that_is_lost_ends_every_job_and_says_so(monkeypatch, err
     gate = threading.Event()
 
     def broken(generator, job):
-        gate.wait(SOON)
+        gate.wait(SECONDS)
         raise error
 
     thread = await started(ScriptedGenerator())
     monkeypatch.setattr(thread, "_answer", broken)
     jobs = [thread.submit(REQUEST) for _ in range(3)]
     gate.set()
-    why = await asyncio.wait_for(thread.lost(), SOON)
+    why = await asyncio.wait_for(thread.lost(), SECONDS)
     assert type(error).__name__ in why
     assert thread.waiting == 0
     assert thread.running is None
     for job in [*jobs, thread.submit(REQUEST)]:
-        assert await asyncio.wait_for(drain(job), SOON) == []
+        assert await asyncio.wait_for(drain(job), SECONDS) == []
         with pytest.raises(EngineError, match="thread has ended"):
             job.outcome()
-    assert await asyncio.to_thread(thread.join, SOON)
+    assert await asyncio.to_thread(thread.join, SECONDS)
 
 
 async def test_a_thread_that_was_told_to_end_is_not_lost():
     thread = await started(ScriptedGenerator())
     lost = asyncio.create_task(thread.lost())
     thread.cancel()
-    assert await asyncio.to_thread(thread.join, SOON)
+    assert await asyncio.to_thread(thread.join, SECONDS)
     await asyncio.sleep(0)
     assert not lost.done()
     assert thread.failure == ""

@@ -16,11 +16,12 @@ from pilotfish.daemon.http.connection import Limits
 from pilotfish.daemon.http.serving import listeners, serving
 from pilotfish.daemon.runner.relay import relay
 from pilotfish.daemon.runner.server import Server
-from tests.daemon.runner.conftest import SETTINGS
 from tests.daemon.runner.scripted import ScriptedGenerator, card
-from tests.daemon.runner.test_sidecar import beside, server, until
+from tests.daemon.runner.settings import SETTINGS
+from tests.daemon.runner.test_sidecar import beside, server
 from tests.fakes.peers import not_reading
 from tests.server_processes import SHIMMED_RUNNER, running
+from tests.waiting import until
 
 __all__ = ["beside", "server"]  # fixtures
 

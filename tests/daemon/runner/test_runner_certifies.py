@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.plugins.drafters.tiny_llama import write_tiny_llama
 from tests.server_processes import RUNNER, ServerProcess, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.model
 
 ASKED = {"prompt": "One day a fox and a crow", "n_predict": 24, "temperature": 0, "return_tokens": True}
-SECONDS = 90.0
 
 
 def certificate(folder: Path) -> dict:
     """The certificate in the state folder, once there is one."""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        if found := list(folder.glob("certificates/*.json")):
-            return json.loads(found[0].read_text())
-        time.sleep(0.1)
-    raise AssertionError("no certificate was made")
+    [path] = wait_until(lambda: list(folder.glob("certificates/*.json")), "no certificate was made", seconds=90)
+    return json.loads(path.read_text())
 
 
 def answer(server: ServerProcess) -> dict:

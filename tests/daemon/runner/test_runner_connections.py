@@ -17,8 +17,9 @@ from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.daemon.processes.ports import free_port
 from pilotfish.daemon.runner import main
 from pilotfish.daemon.runner.launch_arguments import parse
-from tests.daemon.runner.scripted import BODY, ScriptedGenerator, card, until
+from tests.daemon.runner.scripted import BODY, ScriptedGenerator, card
 from tests.fakes.peers import crowding, not_reading
+from tests.waiting import until
 
 Start = Callable[..., Awaitable[str]]
 
@@ -47,16 +48,15 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 async def _until_healthy(http: aiohttp.ClientSession, serving: asyncio.Task[main.Ending]) -> None:
-    for _ in range(2000):
+    async def healthy() -> bool:
         assert not serving.done(), serving.result()
         try:
             async with http.get("/health") as answer:
-                if answer.status == 200:
-                    return
+                return answer.status == 200
         except aiohttp.ClientConnectionError:
-            pass
-        await asyncio.sleep(0.01)
-    raise AssertionError("not healthy")
+            return False
+
+    await until(healthy, "it never was healthy")
 
 
 async def test_a_client_that_stops_reading_ends_its_generation(start):

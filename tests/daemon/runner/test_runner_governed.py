@@ -9,15 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.control.control_client import ask_status
-from tests.daemon.runner.conftest import SETTINGS
+from tests.daemon.control.governed import status_once as status_at
+from tests.daemon.runner.settings import SETTINGS
 from tests.server_processes import RUNNER, ServerProcess, running
 
 pytestmark = pytest.mark.model
@@ -60,15 +59,9 @@ def governed(
         yield server
 
 
-def status_once(home: dict[str, str], true: Callable[[dict], object], seconds: float = 60.0) -> dict:
+def status_once(home: dict[str, str], true: Callable[[dict], object]) -> dict:
     """The daemon's status, once `true` of it."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = asyncio.run(ask_status(Path(home["PILOTFISH_SOCKET"])))
-        if found and true(found):
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"it never came to be: {found}")
+    return asyncio.run(status_at(Path(home["PILOTFISH_SOCKET"]), true))
 
 
 def toggle(home: dict[str, str], word: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -12,8 +13,9 @@ import httpx
 import openai
 import pytest
 
-from tests.daemon.runner.conftest import SETTINGS
-from tests.server_processes import RUNNER, running, spawn
+from tests.daemon.runner.settings import SETTINGS
+from tests.server_processes import LOAD_SECONDS, RUNNER, running, spawn
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.model
 
@@ -27,31 +29,25 @@ def stream(server, **body):
         return [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: ")]
 
 
-def idle(server, seconds=60.0):
+def until_idle(server):
     """Wait until no request is being answered."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not server.http.get("/slots").json()[0]["is_processing"]:
-            return True
-        time.sleep(0.02)
-    return False
+    wait_until(lambda: not server.http.get("/slots").json()[0]["is_processing"], "it still generates")
 
 
 def test_it_listens_while_it_loads_and_says_so(smollm2_path, state, tmp_path):
     server = spawn(RUNNER, smollm2_path, tmp_path / "log", *SETTINGS, env=state)
     try:
-        statuses = set()
-        while 200 not in statuses:
+        seen = set()
+
+        def loaded():
             assert server.process.poll() is None
-            try:
+            with contextlib.suppress(httpx.ConnectError):
                 response = server.http.get("/health")
-            except httpx.ConnectError:
-                time.sleep(0.01)
-                continue
-            statuses.add(response.status_code)
-            if response.status_code == 503:
-                assert response.json()["error"]["message"] == "Loading model"
-        assert statuses == {200, 503}
+                seen.add((response.status_code, response.json().get("error", {}).get("message")))
+            return (200, None) in seen
+
+        wait_until(loaded, "it was never ready", LOAD_SECONDS)
+        assert seen == {(200, None), (503, "Loading model")}
     finally:
         server.process.terminate()
         assert server.process.wait(60) == 0
@@ -137,7 +133,7 @@ def test_a_closed_connection_frees_the_slot(runner, streamed):
         time.sleep(0.05)
 
     predicted = "llamacpp:tokens_predicted_total "
-    assert idle(runner)
+    until_idle(runner)
     before = _metric(runner, predicted)
     assert runner.post("/completion", prompt="Hello", n_predict=2).status_code == 200
     assert _metric(runner, predicted) - before <= 2
@@ -225,9 +221,12 @@ def test_a_signal_ends_it_cleanly_in_mid_answer(smollm2_path, state, tmp_path, n
 
 def test_a_signal_ends_it_while_it_loads(smollm2_path, state, tmp_path):
     server = spawn(RUNNER, smollm2_path, tmp_path / "log", *SETTINGS, env=state)
-    while "listening" not in server.log.read_text():
+
+    def listening():
         assert server.process.poll() is None
-        time.sleep(0.005)
+        return "listening" in server.log.read_text()
+
+    wait_until(listening, "it does not listen")
     server.process.terminate()
     assert server.process.wait(60) == 0
 

@@ -13,16 +13,15 @@ from pilotfish.daemon.runner.server import Server
 from pilotfish.hooks.errors import BrokenModel
 from tests.daemon.runner.scripted import (
     BODY,
-    SECONDS,
     WORDS,
     ScriptedGenerator,
     ask,
     card,
     events,
     serving,
-    until,
     until_waiting,
 )
+from tests.waiting import SECONDS, until
 
 
 async def test_every_path_answers_503_while_the_model_loads():

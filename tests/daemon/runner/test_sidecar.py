@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -17,6 +16,7 @@ from pilotfish.daemon.runner.floor import StockServer
 from pilotfish.daemon.runner.sidecar import Sidecar, on_port
 from pilotfish.hooks.errors import EngineError
 from tests.daemon.processes.endings import gone
+from tests.waiting import until, wait_until
 
 FAKE = Path(__file__).with_name("fake_stock.py")
 ARGV = ["--model", "m.gguf", "--port", "1", "--host", "127.0.0.1", "-c", "64"]
@@ -50,13 +50,6 @@ async def about(sidecar):
     """What the running server says about itself."""
     async with sidecar.running() as process, sidecar.session.get(f"{process.url}/about") as answer:
         return await answer.json()
-
-
-async def until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came about"
-        await asyncio.sleep(0.01)
 
 
 async def test_it_gets_the_launchs_flags_and_environment_and_a_port_of_its_own(beside):
@@ -194,4 +187,4 @@ def test_a_killed_runner_takes_it_along(server):
         pid = int(parent.stdout.readline())
         assert not gone(pid)
         parent.kill()
-    asyncio.run(until(lambda: gone(pid)))
+    wait_until(lambda: gone(pid))

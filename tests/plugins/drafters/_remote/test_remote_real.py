@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,8 @@ from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters.remote import RemoteDrafter
-from tests.server_processes import ServerProcess, running
+from tests.server_processes import ServerProcess, answers, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.model
 
@@ -100,7 +100,8 @@ def test_the_front_is_a_chat_server(host, pin, smollm2_path, pytestconfig, tmp_p
     state = str(pytestconfig.cache.mkdir("pilotfish-front") / "state")  # the check of a lane at its first load is slow
     with subprocess.Popen(words, env={**os.environ, "PILOTFISH_STATE": state}) as front:
         try:
-            wait_for(f"http://127.0.0.1:{port}/api/version")
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
+                wait_until(lambda: answers(front, http, "/api/version"), "the front does not answer")
             drafter = RemoteDrafter({"url": f"http://127.0.0.1:{port}", "dialect": "chat", "timeout_s": 60})
             drafter.load(host, pin, OPTIONS)
             assert isinstance(drafter.vocabulary, ByteVocabulary)
@@ -113,14 +114,3 @@ def test_the_front_is_a_chat_server(host, pin, smollm2_path, pytestconfig, tmp_p
             drafter.unload()
         finally:
             front.terminate()
-
-
-def wait_for(url: str) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if httpx.get(url).status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.05)
-    raise AssertionError(f"{url} does not answer")
