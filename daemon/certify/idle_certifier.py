@@ -2,6 +2,7 @@
 
 It is none of `processes.child_server`'s: it serves nobody, what it says is for the runner's own log, its standard input
 carries the job, and it gets no grace, because whoever asks is waiting.
+"""
 
 from __future__ import annotations
 
