@@ -96,15 +96,14 @@ class ChildServer:
 
     async def wait(self) -> None:
         """Until it has ended. (asyncio's own wait lasts until its output ends, which a child of it may hold open.)"""
-        while self.alive:
+        while self.alive:  # noqa: ASYNC110 - asyncio notifies nobody of this moment
             await asyncio.sleep(_POLL_SECONDS)
 
     async def stop(self) -> None:
         """SIGTERM, and SIGKILL after a grace. Returns when it is gone; safe to call twice."""
         if self.alive:
             await self._end()
-        self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
+        await self._close_pipes()
 
     async def _end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -116,6 +115,15 @@ class ChildServer:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self.wait()
+
+    async def _close_pipes(self) -> None:
+        assert self._process.stdin is not None  # asked for in start
+        self._process.stdin.close()
+        with contextlib.suppress(ConnectionError):
+            await self._process.stdin.wait_closed()
+        await asyncio.wait((self._reader,), timeout=NOTICE_SECONDS)  # a child of it may hold its output open
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
 
     async def _read(self) -> None:
         assert self._process.stdout is not None  # asked for in start
