@@ -1,3 +1,3 @@
 """pilotfish: speculative rounds for Ollama that never change a token and never cost time."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
