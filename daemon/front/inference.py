@@ -11,7 +11,7 @@ from pilotfish.daemon.front import prompts
 from pilotfish.daemon.front.answer_pieces import Final, Piece, answer
 from pilotfish.daemon.front.catalog import Catalog, ServedModel
 from pilotfish.daemon.front.errors import StatusError
-from pilotfish.daemon.front.options import Options, launch_of, merge
+from pilotfish.daemon.front.options import Options, merge, runner_options
 from pilotfish.daemon.front.requests import AnswerSettings, ChatRequest, GenerateRequest
 from pilotfish.daemon.front.runners import Lease, Runners
 from pilotfish.daemon.front.settings import FrontSettings
@@ -105,7 +105,7 @@ class Inference:
     @contextlib.asynccontextmanager
     async def _lease(self, model: ServedModel, settings: AnswerSettings) -> AsyncIterator[tuple[Lease, Options]]:
         options = merge(merge(self._defaults, model.options), settings.options)
-        launch = launch_of(options, model.train_context)
+        launch = runner_options(options, model.train_context)
         async with self._runners.lease(model, launch, settings.keep_alive) as lease:
             yield lease, replace(options, num_ctx=launch.num_ctx)
 

@@ -31,8 +31,7 @@ from pilotfish.manifests.pins import pin_file, pin_model
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters._gguf_shape import read_shape
 from pilotfish.plugins.drafters._memory.config import MemoryConfig
-from pilotfish.plugins.drafters._memory.files import Identity as MemoryIdentity
-from pilotfish.plugins.drafters._memory.files import MemoryFiles
+from pilotfish.plugins.drafters._memory.files import MemoryFiles, MemoryOwner
 from pilotfish.plugins.drafters._memory.records import Passage, pack
 from pilotfish.plugins.drafters._remote.pieces import read_pieces
 from tests.fuzz.campaign import SECONDS, Case, Fault, Usage
@@ -236,7 +235,7 @@ class Memory(Files):
         return mutator.fields(parts)
 
     def read(self, data: bytes) -> None:
-        who = MemoryIdentity("tiny:1m", ("sha256:ab",), "tokenizer")
+        who = MemoryOwner("tiny:1m", ("sha256:ab",), "tokenizer")
         files = MemoryFiles(MemoryConfig("disk", folder=self.folder), who)
         files.folder.mkdir(parents=True, exist_ok=True)
         for path in files.folder.iterdir():
