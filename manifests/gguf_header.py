@@ -134,12 +134,12 @@ def read_header(path: Path, model: str = "") -> Header:
             view = FileWindow(file)
             if not view.size:
                 raise BrokenModel(f"{where} is empty; pull the model again")
-            return _Walk(path, where, view).header()
+            return _HeaderWalk(path, where, view).header()
     except (OSError, ValueError) as error:
         raise BrokenModel(f"{where} cannot be read: {error}") from error
 
 
-class _Walk:
+class _HeaderWalk:
     """One pass over a header. `at` is the offset, `what` the thing being read, for messages."""
 
     def __init__(self, path: Path, where: str, view: FileWindow) -> None:

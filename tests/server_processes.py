@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from pilotfish.daemon.processes.ports import free_port
 from tests.waiting import wait_until
@@ -20,6 +21,7 @@ OLLAMA_FLAGS = (
     "--host", "127.0.0.1", "--no-webui", "--offline", "-np", "1",
     "--log-verbosity", "4", "--no-log-prefix", "--no-log-timestamps",
 )  # fmt: skip
+STOCK = Path(__file__).resolve().parents[1] / ".cache" / "stock"  # where `make stock` puts it
 LOAD_SECONDS = 120  # generous: a first load checks its lane with real forwards
 
 
@@ -46,6 +48,16 @@ def answers(process: subprocess.Popen[bytes], http: httpx.Client, path: str, log
         return http.get(path).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def stock_server() -> tuple[str]:
+    """The command of a stock llama-server; skips the test where there is none."""
+    named = os.environ.get("PILOTFISH_TEST_LLAMA_SERVER")
+    binary = Path(named) if named else next((path for path in STOCK.rglob("llama-server") if path.is_file()), None)
+    if binary is None:
+        # It takes minutes to build and is no dependency of ours; where it is set up, nothing is skipped.
+        pytest.skip(f"no stock llama-server under {STOCK}: run `make stock`, or set PILOTFISH_TEST_LLAMA_SERVER")
+    return (str(binary),)
 
 
 def spawn(

@@ -21,7 +21,7 @@ UNCHECKED_WIDTHS = ALL_WIDTHS[:16]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LaneLookup:
     """`lane` None: the verifier makes its own check at load. `identity` is set when certifying would be of use."""
 
     lane: Lane | None
@@ -29,10 +29,10 @@ class Found:
     identity: Identity | None = None
 
 
-def find_lane(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: Parity = Parity.LANE) -> Found:
+def find_lane(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: Parity = Parity.LANE) -> LaneLookup:
     """What is known about loading `pin`. Loads no engine and never raises: without knowledge there is no lane."""
     if parity is Parity.NONE:
-        return Found(_unchecked(options, verifier.name))
+        return LaneLookup(_unchecked(options, verifier.name))
     try:
         identity = identity_for(pin, verifier, options, parity)
     except (PilotfishError, OSError) as error:
@@ -40,10 +40,10 @@ def find_lane(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity
         identity = None
     certificate = CertificateStore(options.state_dir).find(identity) if identity else None
     if certificate:
-        return Found(certificate.lane, certificate)
+        return LaneLookup(certificate.lane, certificate)
     if identity:
         log.info("%s: not certified with these settings; checked at load instead", pin.name)
-    return Found(_plain_stock(options, verifier.name) if parity is Parity.STOCK else None, None, identity)
+    return LaneLookup(_plain_stock(options, verifier.name) if parity is Parity.STOCK else None, None, identity)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ DRAFTED = "cyan"
 
 
 @dataclass
-class Chat:
+class TerminalChat:
     """One conversation: what is sent with every request, and what was said so far."""
 
     model: str
@@ -53,7 +53,7 @@ def command(
     The words of the prompt need no quotes. What is piped in stands before them: `cat notes | pilotfish run m sum up`.
     """
     options = {"speculate": speculate, **{name: value for name, value in sampling.items() if value is not None}}
-    chat = Chat(model, options, show_drafts)
+    chat = TerminalChat(model, options, show_drafts)
     if system:
         chat.messages.append({"role": "system", "content": system})
     prompt = _prompt(words)
@@ -74,7 +74,7 @@ def _prompt(words: Sequence[str]) -> str | None:
     return " ".join(words) if words else None
 
 
-async def _run(chat: Chat, prompt: str | None, root: Path | None) -> None:
+async def _run(chat: TerminalChat, prompt: str | None, root: Path | None) -> None:
     async with _server(root, chat.model) as url, Client(url) as client:
         if prompt is not None:
             await _say(client, chat, prompt)
@@ -119,7 +119,7 @@ def _holds(store: Any, model: str) -> bool:
     return True
 
 
-async def _say(client: Client, chat: Chat, text: str) -> None:
+async def _say(client: Client, chat: TerminalChat, text: str) -> None:
     chat.messages.append({"role": "user", "content": text})
     body = {"model": chat.model, "messages": chat.messages, "options": chat.options}
     said, last = "", {}

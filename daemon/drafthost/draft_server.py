@@ -28,9 +28,9 @@ from pilotfish.daemon.drafthost.draft_protocol import (
     parse_steps,
     parse_wanted,
 )
-from pilotfish.daemon.drafthost.host_thread import Worker
+from pilotfish.daemon.drafthost.host_thread import HostThread
 from pilotfish.daemon.drafthost.served import Occupied, Served, Unknown
-from pilotfish.daemon.http.gate import Refused, gate
+from pilotfish.daemon.http.gate import GateRefusal, gate
 from pilotfish.hooks.errors import PilotfishError, RequestError
 
 log = logging.getLogger("pilotfish.hosting")
@@ -62,7 +62,7 @@ class DraftServer:
         self._served = served
         self._token = token.encode()
         self._idle, self._queue, self._sweep = idle, queue, sweep
-        self._worker = Worker(f"draft-{served.name}")
+        self._thread = HostThread(f"draft-{served.name}")
         self._sessions: dict[str, _Session] = {}
 
     def app(self, bound_host: str = "") -> web.Application:
@@ -81,7 +81,7 @@ class DraftServer:
         yield
         sweeping.cancel()
         await asyncio.gather(sweeping, return_exceptions=True)
-        await self._worker.end(self._served.unload)
+        await self._thread.end(self._served.unload)
 
     @web.middleware
     async def _secret(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -125,7 +125,7 @@ class DraftServer:
         steps = parse_steps(await _body(request))
         session.busy = True
         try:
-            turn = await self._worker.do(lambda: self._served.turn(name, steps))
+            turn = await self._thread.do(lambda: self._served.turn(name, steps))
         except BaseException:
             self._sessions.pop(name, None)
             raise
@@ -140,7 +140,7 @@ class DraftServer:
         until = time.monotonic() + self._queue
         while True:
             try:
-                return await self._worker.do(work)
+                return await self._thread.do(work)
             except Occupied:
                 if time.monotonic() >= until:
                     raise
@@ -159,14 +159,14 @@ class DraftServer:
             if not session.busy and (lost or now - session.used > self._idle):
                 log.info("a session is closed: %s", "its connection ended" if lost else "it was idle for too long")
                 self._sessions.pop(name, None)
-                await self._worker.do(partial(self._served.close, name))
+                await self._thread.do(partial(self._served.close, name))
 
 
 @web.middleware
 async def _shape_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except Refused:
+    except GateRefusal:
         return _error(403, "forbidden", "web pages, and names of other machines for this one, are not served")
     except web.HTTPException as error:
         return _error(error.status, "http", error.reason)

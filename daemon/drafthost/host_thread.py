@@ -19,7 +19,7 @@ GRACE = 5.0  # seconds that the work under way may take to end
 T = TypeVar("T")
 
 
-class Worker:
+class HostThread:
     """Runs calls one after another. The thread is a daemon: one that hangs in an engine does not keep the process."""
 
     def __init__(self, name: str) -> None:

@@ -56,7 +56,7 @@ class Access:
         self._bound_host = bound_host
 
     def middleware(self) -> Middleware:
-        """Lets a request through, or answers it. Raises Refused."""
+        """Lets a request through, or answers it. Raises GateRefusal."""
         return gate(self._bound_host, self._rules.allows)
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pilotfish.daemon.front import prompts
 from pilotfish.daemon.front.answer_pieces import Final, Piece, answer
 from pilotfish.daemon.front.catalog import Catalog, ServedModel
 from pilotfish.daemon.front.errors import StatusError
-from pilotfish.daemon.front.options import Options, launch_of, merge
+from pilotfish.daemon.front.options import Options, merge, runner_options
 from pilotfish.daemon.front.requests import AnswerSettings, ChatRequest, GenerateRequest
 from pilotfish.daemon.front.runners import Lease, Runners
 from pilotfish.daemon.front.settings import FrontSettings
@@ -38,6 +39,8 @@ class Finished:
 
 Event = Piece | Finished | Done
 Events = AsyncGenerator[Event, None]
+Prompt = str | list[int]  # text as it is, or its ids
+Render = Callable[[Lease, ServedModel], Awaitable[tuple[str, Prompt]]]  # the prompt as text, and as it is sent
 
 
 class Inference:
@@ -48,82 +51,85 @@ class Inference:
         self._runners = runners
         self._defaults = Options(num_ctx=settings.num_ctx)
 
-    async def generate(self, request: GenerateRequest) -> Events:
+    def generate(self, request: GenerateRequest) -> Events:
         """Pieces and a Finished, or one Done. Raises what the request deserves before the first event."""
+
+        def check(model: ServedModel) -> None:
+            _refuse(model, request.settings, "generate", insert=bool(request.suffix), vision=request.has_images)
+            if not request.raw:
+                prompts.check_template(model, request.template)
+
+        render = partial(_generate_prompt, request)
+        return self._answer(request.settings, check, render if request.prompt else None, with_context=not request.raw)
+
+    def chat(self, request: ChatRequest) -> Events:
+        """As `generate`, for a list of messages."""
+
+        def check(model: ServedModel) -> None:
+            vision = any(message.has_images for message in request.messages)
+            _refuse(model, request.settings, "chat", tools=request.has_tools, vision=vision)
+            prompts.check_template(model)
+
+        return self._answer(request.settings, check, partial(_chat_prompt, request) if request.messages else None)
+
+    async def _answer(
+        self,
+        settings: AnswerSettings,
+        check: Callable[[ServedModel], None],
+        render: Render | None,
+        *,
+        with_context: bool = False,
+    ) -> Events:
+        """`check` raises for what the model cannot do. Without `render` there is nothing to say: it is loaded, or, with
+        a `keep_alive` of 0, unloaded."""
         started = time.monotonic()
-        settings = request.settings
         model = await self._catalog.find(settings.model)
-        if not request.prompt and settings.keep_alive == 0:
+        if not render and settings.keep_alive == 0:
             await self._runners.unload(model)
             yield Done("unload")
             return
-        _refuse(model, settings, "generate", insert=bool(request.suffix), vision=request.has_images)
-        if not request.raw:
-            prompts.check_template(model, request.template)
+        check(model)
         async with self._lease(model, settings) as (lease, options):
             loaded = time.monotonic()
-            if not request.prompt:
+            if not render:
                 yield Done("load")
                 return
-            text, prompt = await self._generate_prompt(lease, model, request)
+            text, prompt = await render(lease, model)
             if settings.debug_render_only:
                 yield Done(rendered=text)
                 return
             prompt = await _shortened(lease, model, prompt, settings, options)
             async with contextlib.aclosing(answer(lease, prompt, settings, options)) as pieces:
                 async for piece in pieces:
-                    context = None if request.raw or isinstance(prompt, str) else (*prompt, *piece.tokens)
+                    context = (*prompt, *piece.tokens) if with_context and not isinstance(prompt, str) else None
                     yield _event(piece, started, loaded, options, context)
-
-    async def chat(self, request: ChatRequest) -> Events:
-        """As `generate`, for a list of messages."""
-        started = time.monotonic()
-        settings = request.settings
-        model = await self._catalog.find(settings.model)
-        if not request.messages and settings.keep_alive == 0:
-            await self._runners.unload(model)
-            yield Done("unload")
-            return
-        vision = any(message.has_images for message in request.messages)
-        _refuse(model, settings, "chat", tools=request.has_tools, vision=vision)
-        prompts.check_template(model)
-        async with self._lease(model, settings) as (lease, options):
-            loaded = time.monotonic()
-            if not request.messages:
-                yield Done("load")
-                return
-            messages = prompts.chat_messages(request, model)
-            text, ids = await prompts.fit(lease, model, messages, truncate=settings.truncate)
-            if settings.debug_render_only:
-                yield Done(rendered=text)
-                return
-            prompt = await _shortened(lease, model, ids, settings, options)
-            async with contextlib.aclosing(answer(lease, prompt, settings, options)) as pieces:
-                async for piece in pieces:
-                    yield _event(piece, started, loaded, options, None)
 
     @contextlib.asynccontextmanager
     async def _lease(self, model: ServedModel, settings: AnswerSettings) -> AsyncIterator[tuple[Lease, Options]]:
         options = merge(merge(self._defaults, model.options), settings.options)
-        launch = launch_of(options, model.train_context)
+        launch = runner_options(options, model.train_context)
         async with self._runners.lease(model, launch, settings.keep_alive) as lease:
             yield lease, replace(options, num_ctx=launch.num_ctx)
 
-    async def _generate_prompt(
-        self, lease: Lease, model: ServedModel, request: GenerateRequest
-    ) -> tuple[str, str | list[int]]:
-        if request.raw:
-            return request.prompt, request.prompt
-        messages = prompts.generate_messages(request, model)
-        text, ids = await prompts.fit(lease, model, messages, truncate=request.settings.truncate)
-        if request.context is not None:
-            ids = await prompts.with_context(lease, request.context, text)
-        return text, ids
+
+async def _generate_prompt(request: GenerateRequest, lease: Lease, model: ServedModel) -> tuple[str, Prompt]:
+    if request.raw:
+        return request.prompt, request.prompt
+    messages = prompts.generate_messages(request, model)
+    text, ids = await prompts.fit(lease, model, messages, truncate=request.settings.truncate)
+    if request.context is not None:
+        ids = await prompts.with_context(lease, request.context, text)
+    return text, ids
+
+
+async def _chat_prompt(request: ChatRequest, lease: Lease, model: ServedModel) -> tuple[str, Prompt]:
+    messages = prompts.chat_messages(request, model)
+    return await prompts.fit(lease, model, messages, truncate=request.settings.truncate)
 
 
 async def _shortened(
-    lease: Lease, model: ServedModel, prompt: str | list[int], settings: AnswerSettings, options: Options
-) -> str | list[int]:
+    lease: Lease, model: ServedModel, prompt: Prompt, settings: AnswerSettings, options: Options
+) -> Prompt:
     allowed = prompts.may_shorten(model, settings)
     return await prompts.shortened(lease, prompt, num_keep=options.num_keep, allowed=allowed)
 

@@ -145,7 +145,7 @@ def completion_fields(options: Options) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class RunnerOptions:
     """The options that hold for a runner's whole life: a request with others needs another runner."""
 
     num_ctx: int
@@ -171,7 +171,7 @@ class Launch:
         return arguments
 
 
-def launch_of(options: Options, train_context: int) -> Launch:
+def runner_options(options: Options, train_context: int) -> RunnerOptions:
     """How to start a runner for these options. `train_context` tokens (0: unknown) is the most a model can use.
 
     Raises RequestError for a context of no tokens.
@@ -181,4 +181,6 @@ def launch_of(options: Options, train_context: int) -> Launch:
     num_ctx = min(options.num_ctx, train_context) if train_context > 0 else options.num_ctx
     if num_ctx < options.num_ctx:
         log.warning("num_ctx %d is more than the model was trained for; using %d", options.num_ctx, num_ctx)
-    return Launch(num_ctx, options.num_batch, options.num_gpu, options.main_gpu, options.use_mmap, options.num_thread)
+    return RunnerOptions(
+        num_ctx, options.num_batch, options.num_gpu, options.main_gpu, options.use_mmap, options.num_thread
+    )

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.durations import FOREVER
 from pilotfish.daemon.front.errors import RunnerGone
-from pilotfish.daemon.front.options import Launch
+from pilotfish.daemon.front.options import RunnerOptions
 from pilotfish.daemon.front.runner_client import ConnectionLost, RunnerClient, new_session
 from pilotfish.daemon.front.settings import FrontSettings
 from pilotfish.daemon.processes.child_server import ChildServer
@@ -37,7 +37,7 @@ class Slot:
     """One model's place in memory."""
 
     model: ServedModel
-    launch: Launch
+    launch: RunnerOptions
     keep_alive: float
     ready: asyncio.Task[ChildServer] = field(init=False)
     leases: int = 0
@@ -64,7 +64,7 @@ class Lease:
     """A loaded runner, for the time of one request."""
 
     client: RunnerClient
-    launch: Launch
+    launch: RunnerOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Runners:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def lease(self, model: ServedModel, launch: Launch, keep_alive: float | None) -> AsyncIterator[Lease]:
+    async def lease(self, model: ServedModel, launch: RunnerOptions, keep_alive: float | None) -> AsyncIterator[Lease]:
         """A runner of `model` started with `launch`, loaded first if need be, kept for `keep_alive` seconds after.
 
         Without a `keep_alive` it stays as long as was last asked for since it was loaded, or as the settings say.
@@ -130,7 +130,9 @@ class Runners:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._session.close()
 
-    async def _loaded(self, model: ServedModel, launch: Launch, keep_alive: float | None) -> tuple[Slot, ChildServer]:
+    async def _loaded(
+        self, model: ServedModel, launch: RunnerOptions, keep_alive: float | None
+    ) -> tuple[Slot, ChildServer]:
         """A slot taken and its runner up. One that has died unnoticed since its last answer is replaced once."""
         for retry in (True, False):
             slot = await self._take(model, launch, keep_alive)
@@ -145,7 +147,7 @@ class Runners:
             self._release(slot)
         raise AssertionError("the second try returns or raises")
 
-    async def _take(self, model: ServedModel, launch: Launch, keep_alive: float | None) -> Slot:
+    async def _take(self, model: ServedModel, launch: RunnerOptions, keep_alive: float | None) -> Slot:
         async with self._changed:
             while (slot := self._usable(model, launch)) is None:
                 await self._changed.wait()
@@ -158,7 +160,7 @@ class Runners:
                 slot.timer = None
             return slot
 
-    def _usable(self, model: ServedModel, launch: Launch) -> Slot | None:
+    def _usable(self, model: ServedModel, launch: RunnerOptions) -> Slot | None:
         """A slot for this launch, started if there is room; else None, after making room as far as possible."""
         slot = self._slots.get(model.key)
         if slot is None:
@@ -181,7 +183,7 @@ class Runners:
             self._close(min(idle, key=lambda slot: slot.expires_at))
         return False
 
-    def _open(self, model: ServedModel, launch: Launch) -> Slot:
+    def _open(self, model: ServedModel, launch: RunnerOptions) -> Slot:
         slot = Slot(model, launch, self._settings.keep_alive)
         slot.ready = asyncio.create_task(self._load(model, launch), name=f"load {model.short}")
         self._slots[model.key] = slot
@@ -225,7 +227,7 @@ class Runners:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _load(self, model: ServedModel, launch: Launch) -> ChildServer:
+    async def _load(self, model: ServedModel, launch: RunnerOptions) -> ChildServer:
         started = time.monotonic()
         port = free_port()
         try:
@@ -241,7 +243,7 @@ class Runners:
         log.info("loaded %s in %.2f s (context %d)", model.short, time.monotonic() - started, launch.num_ctx)
         return process
 
-    def _command(self, model: ServedModel, launch: Launch, port: int) -> list[str]:
+    def _command(self, model: ServedModel, launch: RunnerOptions, port: int) -> list[str]:
         command = list(self._settings.runner) or [sys.executable, "-m", "pilotfish.daemon.runner.main"]
         command += ["--model", str(model.weights), "--port", str(port), "--host", "127.0.0.1"]
         return [*command, *launch.arguments(), "--no-webui", "--offline", *self._settings.runner_args]

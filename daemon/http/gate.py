@@ -17,14 +17,14 @@ from aiohttp.typedefs import Handler, Middleware
 _LOCAL_DOMAINS = (".localhost", ".local", ".internal")
 
 
-class Refused(web.HTTPForbidden):
+class GateRefusal(web.HTTPForbidden):
     """A 403 without a body and its type, which is Ollama's, where no other middleware gives it another shape."""
 
     empty_body = True
 
 
 def gate(bound_host: str, allows: Callable[[str], bool] = lambda origin: False) -> Middleware:
-    """A middleware for every route, known or not, that lets a request through or raises Refused.
+    """A middleware for every route, known or not, that lets a request through or raises GateRefusal.
 
     `bound_host` is where the server listens, empty where browsers cannot reach it, as at a path; `allows` says which
     origins may, for whom preflight requests are answered.
@@ -36,13 +36,13 @@ def gate(bound_host: str, allows: Callable[[str], bool] = lambda origin: False) 
         origin = foreign_origin(request)
         host = _host_name(request.host)
         if origin and not allows(origin):
-            raise Refused
+            raise GateRefusal
         if origin and request.method == hdrs.METH_OPTIONS:
             return web.Response(status=204)
         if not loopback or _is_near(host):
             return await handler(request)
         if not _is_local_name(host):
-            raise Refused
+            raise GateRefusal
         if request.method == hdrs.METH_OPTIONS:
             return web.Response(status=204)
         return await handler(request)

@@ -14,7 +14,7 @@ from pilotfish.daemon.core.generation import Outcome
 from pilotfish.daemon.runner.engine_thread import EngineThread
 from pilotfish.daemon.runner.wire.completion import dump, error_json, event
 from pilotfish.daemon.runner.wire.completion_request import CompletionRequest
-from pilotfish.daemon.runner.wire.growing_answer import Answer, Piece, empty_outcome
+from pilotfish.daemon.runner.wire.growing_answer import Answer, AnswerChunk, empty_outcome
 from pilotfish.hooks.errors import ContextOverflow, PilotfishError
 from pilotfish.hooks.protocols import Tokenizer
 
@@ -28,7 +28,7 @@ class ResponseFormat(Protocol):
 
     done: bytes
 
-    def chunk(self, answer: Answer, piece: Piece) -> bytes:
+    def chunk(self, answer: Answer, chunk: AnswerChunk) -> bytes:
         """The events for one chunk."""
         ...
 
@@ -84,8 +84,8 @@ async def _stream(
         async with _pinging(stream, request.ping_seconds):
             for answer in answers:
                 async for batch in _batches(engine, answer):
-                    pieces = answer.add(batch, timings=request.timings_per_token)
-                    await stream.write(b"".join([response_format.chunk(answer, piece) for piece in pieces]))
+                    chunks = answer.add(batch, timings=request.timings_per_token)
+                    await stream.write(b"".join([response_format.chunk(answer, chunk) for chunk in chunks]))
                 await stream.write(response_format.last(answer, _outcome(answer)))
             await stream.write(response_format.done)
     except ConnectionError:

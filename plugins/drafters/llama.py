@@ -17,45 +17,37 @@ Importing this module loads nothing; libllama comes in with the first footprint 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
+from pilotfish.hooks.protocols import DrafterFactory, Host
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.plugins._options import DrafterTable
-from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE
+from pilotfish.plugins.drafters._model_drafter import ModelDrafter
 
 if TYPE_CHECKING:
-    from pilotfish.plugins.drafters._llama_draft import LoadedDraft
+    pass
 
 KEYS = ("model", "context", "threads", "gpu_layers", "min_confidence", "cache_type_k", "cache_type_v")
 CACHE_TYPES = ("", "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 
-class LlamaDrafter:
-    """A `LoadableDrafter`. Sessions may overlap; they share one context, and the one that comes back feeds again."""
+class LlamaDrafter(ModelDrafter["LoadedDraft"]):
+    """A `LoadableDrafter`."""
 
     name = "llama"
     placement = Placement.ENGINE_THREAD
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         options = DrafterTable("llama", config, KEYS)
-        self.model = options.text("model", "the name of a small model, or the path of a .gguf file")
-        self._context = options.integer("context", 0, 0, 1 << 24)
+        super().__init__(options, "the name of a small model, or the path of a .gguf file")
         self._threads = options.integer("threads", 0, 0, 1024)
         self._gpu_layers = options.integer("gpu_layers", -1, -1, 1 << 16)
-        self._min_confidence = options.number("min_confidence", MIN_CONFIDENCE, 0, 1)
         self._cache_type_k = options.choice("cache_type_k", "", CACHE_TYPES)
         self._cache_type_v = options.choice("cache_type_v", "", CACHE_TYPES)
-        self._loaded: LoadedDraft | None = None
-
-    @property
-    def vocabulary(self) -> Vocabulary | None:
-        """The model's own; None while it is not loaded."""
-        return self._loaded.vocabulary if self._loaded else None
 
     def footprint(self, host: Host, target: TargetPin, options: EngineOptions) -> Footprint:
         """The file's size, and its cache and working buffers for the context. Raises ModelNotFound or BrokenModel."""
@@ -79,13 +71,6 @@ class LlamaDrafter:
         loaded, self._loaded = self._loaded, None
         if loaded:
             loaded.close()
-
-    def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
-        """A session on `prompt`, fed as far as no earlier session left it. Raises EngineError when not loaded."""
-        loaded = self._loaded
-        if loaded is None:
-            raise EngineError(f"the draft model {self.model} is not loaded; load it before opening a session")
-        return loaded.cache.open(prompt, min_confidence=self._min_confidence)
 
     def _options(self, target: EngineOptions) -> EngineOptions:
         """The target's options with what the table says instead."""

@@ -16,12 +16,12 @@ module loads nothing: MLX comes in with the first footprint or load.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
+from pilotfish.hooks.protocols import DrafterFactory, Host
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.plugins._options import DrafterTable
@@ -30,31 +30,24 @@ from pilotfish.plugins.drafters._drafter_thread import DrafterThread
 from pilotfish.plugins.drafters._gguf_shape import read_shape
 from pilotfish.plugins.drafters._gguf_vocabulary import GGUFVocabulary
 from pilotfish.plugins.drafters._mlx_sizes import Sizes, sizes_of_folder, sizes_of_gguf
-from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache, LoadedModel
+from pilotfish.plugins.drafters._model_drafter import ModelDrafter
+from pilotfish.plugins.drafters._model_session import DraftCache, LoadedModel
 
 KEYS = ("model", "context", "device", "min_confidence")
 
 _thread = DrafterThread("mlx")
 
 
-class MLXDrafter:
-    """A `LoadableDrafter`. Sessions may overlap; they share one cache, and the one that comes back feeds again."""
+class MLXDrafter(ModelDrafter[LoadedModel]):
+    """A `LoadableDrafter`."""
 
     name = "mlx"
     placement = Placement.PROCESS
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         options = DrafterTable(self.name, config, KEYS)
-        self.model = options.text("model", "an MLX folder, a .gguf file or a name in the model store")
-        self._context = options.integer("context", 0, 0, 1 << 24)
+        super().__init__(options, "an MLX folder, a .gguf file or a name in the model store")
         self._device = options.choice("device", "", ("", "cpu", "gpu"))
-        self._min_confidence = options.number("min_confidence", MIN_CONFIDENCE, 0, 1)
-        self._loaded: LoadedModel | None = None
-
-    @property
-    def vocabulary(self) -> Vocabulary | None:
-        """The model's own; None while it is not loaded."""
-        return self._loaded.vocabulary if self._loaded else None
 
     def footprint(self, host: Host, target: TargetPin, options: EngineOptions) -> Footprint:
         """Weights as MLX will hold them, and the cache. Raises ModelNotFound, BrokenModel or EngineError."""
@@ -89,13 +82,6 @@ class MLXDrafter:
             loaded.cache.close()
             del loaded
             _thread.run(_module("_mlx_model").free)
-
-    def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
-        """A session on `prompt`, fed as far as no earlier session left it. Raises EngineError when not loaded."""
-        loaded = self._loaded
-        if loaded is None:
-            raise EngineError(f"the draft model {self.model} is not loaded; load it before opening a session")
-        return loaded.cache.open(prompt, min_confidence=self._min_confidence)
 
     def _folder(self) -> Path | None:
         """The model's folder; None for a GGUF."""

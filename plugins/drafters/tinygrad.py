@@ -19,41 +19,34 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import DrafterFactory, DraftSession, Host, Vocabulary
+from pilotfish.hooks.protocols import DrafterFactory, Host
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._gguf_shape import ModelShape, read_shape
 from pilotfish.plugins.drafters._gguf_vocabulary import GGUFVocabulary
-from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache, LoadedModel
+from pilotfish.plugins.drafters._model_drafter import ModelDrafter
+from pilotfish.plugins.drafters._model_session import DraftCache, LoadedModel
 from pilotfish.plugins.drafters._tinygrad_devices import EXCLUSIVE, SHARED, footprint
 
 KEYS = ("model", "device", "context", "block", "min_confidence")
 
 
-class TinygradDrafter:
-    """A `LoadableDrafter`. Sessions may overlap; they share one cache, and the one that comes back feeds again."""
+class TinygradDrafter(ModelDrafter[LoadedModel]):
+    """A `LoadableDrafter`."""
 
     name = "tinygrad"
     placement = Placement.PROCESS
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         options = DrafterTable(self.name, config, KEYS)
-        self.model = options.text("model", "a name in the model store or the path of a .gguf file")
+        super().__init__(options, "a name in the model store or the path of a .gguf file")
         self._device = options.choice("device", "", ("", *map(str.lower, SHARED + EXCLUSIVE))).upper()
-        self._context = options.integer("context", 0, 0, 1 << 24)
         self._block = options.integer("block", 32, 1, 512)
-        self._min_confidence = options.number("min_confidence", MIN_CONFIDENCE, 0, 1)
-        self._loaded: LoadedModel | None = None
-
-    @property
-    def vocabulary(self) -> Vocabulary | None:
-        """The model's own; None while it is not loaded."""
-        return self._loaded.vocabulary if self._loaded else None
 
     def footprint(self, host: Host, target: TargetPin, options: EngineOptions) -> Footprint:
         """Weights, cache and working buffers; opens no device, so one that is not named counts as the system's memory.
@@ -85,13 +78,6 @@ class TinygradDrafter:
         loaded, self._loaded = self._loaded, None
         if loaded:
             loaded.cache.close()
-
-    def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
-        """A session on `prompt`, fed as far as no earlier session left it. Raises EngineError when not loaded."""
-        loaded = self._loaded
-        if loaded is None:
-            raise EngineError(f"the draft model {self.model} is not loaded; load it before opening a session")
-        return loaded.cache.open(prompt, min_confidence=self._min_confidence)
 
 
 def _engine() -> Any:

@@ -38,7 +38,7 @@ _TIMES = re.compile(r"\{\s*(\d+)\s*(,?)\s*(\d*)\s*\}", re.ASCII)
 
 def check_cost(grammar: str) -> None:
     """Raises RequestError for a grammar that libllama should not be given, saying what to change."""
-    reader = _Reader()
+    reader = _GrammarReader()
     if reader.read(grammar):
         _check_ways(reader.rules)
 
@@ -63,7 +63,7 @@ class _Rule:
                     break
 
 
-class _Reader:
+class _GrammarReader:
     """Reads rules, and counts what they become in memory."""
 
     def __init__(self) -> None:

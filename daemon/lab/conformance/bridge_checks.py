@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pilotfish.daemon.lab.conformance.harness import Nonconformance
-from pilotfish.hooks.errors import RequestError
+from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.hooks.protocols import Bridge, Vocabulary
 from pilotfish.hooks.types import EMPTY, Proposal, TokenizerPin
 from pilotfish.hooks.vocabulary import BYTES, ByteVocabulary
@@ -18,40 +18,20 @@ from pilotfish.hooks.vocabulary import BYTES, ByteVocabulary
 TEXT = "the pilot fish swims ahead, \u00e0 gauche, of the other fish \U0001f41f."
 
 
-class MadeUpVocabulary:
-    """Every byte is an id, and so are a few `words` after them and one special id at the end."""
-
-    def __init__(self, name: str, words: Sequence[str]) -> None:
-        self._pieces = [bytes((i,)) for i in range(BYTES)] + [word.encode() for word in words] + [b"<|end|>"]
-        self.pin = TokenizerPin(f"made up: {name}", "none", len(self._pieces), eos=len(self._pieces) - 1)
-
-    def encode(self, text: str) -> list[int]:
-        data, ids = text.encode(), []
-        while data:
-            longest = max(
-                (i for i, piece in enumerate(self._pieces[:-1]) if data.startswith(piece)),
-                key=lambda i: len(self._pieces[i]),
-            )
-            ids.append(longest)
-            data = data[len(self._pieces[longest]) :]
-        return ids
-
-    def piece(self, token: int) -> bytes:
-        if not 0 <= token < len(self._pieces):
-            raise RequestError(f"token id {token} is outside the vocabulary of {len(self._pieces)} tokens")
-        return self._pieces[token]
-
-    def special(self, token: int) -> bool:
-        return token == len(self._pieces) - 1
-
-
 Pair = tuple[Vocabulary, Vocabulary]  # the drafter's and the target's
+
+
+def made_up_vocabulary(name: str, words: Sequence[str]) -> FakeVocabulary:
+    """Every byte is an id, and so are a few `words` after them and one special id at the end."""
+    pieces = [bytes((i,)) for i in range(BYTES)] + [word.encode() for word in words] + [b"<|end|>"]
+    end = len(pieces) - 1
+    return FakeVocabulary(TokenizerPin(f"made up: {name}", "none", len(pieces), eos=end), pieces, [end])
 
 
 def made_up_pairs() -> Iterator[tuple[str, Pair]]:
     """Pairs of vocabularies with what they are: equal ones, overlapping ones, and bytes against words."""
-    words = MadeUpVocabulary("words", ("the ", "fish", " of", "swim", "ahead"))
-    others = MadeUpVocabulary("other words", ("the", " fish", "of ", "ahead", "swims"))
+    words = made_up_vocabulary("words", ("the ", "fish", " of", "swim", "ahead"))
+    others = made_up_vocabulary("other words", ("the", " fish", "of ", "ahead", "swims"))
     yield "one vocabulary on both sides", (words, words)
     yield "vocabularies that share most ids' bytes", (others, words)
     yield "bytes on the drafter's side", (ByteVocabulary(), words)

@@ -9,7 +9,7 @@ from typing import Any
 from pilotfish.daemon.core.generation import Outcome, StopType, Timings
 from pilotfish.daemon.runner.wire.completion_request import CompletionRequest
 from pilotfish.daemon.runner.wire.generation_settings import settings_json
-from pilotfish.daemon.runner.wire.growing_answer import Answer, Piece
+from pilotfish.daemon.runner.wire.growing_answer import Answer, AnswerChunk
 from pilotfish.hooks.errors import ContextOverflow, PilotfishError, UnsupportedRequest, UsageError
 from pilotfish.hooks.types import TokenLogprob
 
@@ -25,23 +25,23 @@ class Native:
         self._request = request
         self._model = model
 
-    def chunk(self, answer: Answer, piece: Piece) -> bytes:
+    def chunk(self, answer: Answer, chunk: AnswerChunk) -> bytes:
         """One event of the stream."""
         body: dict[str, Any] = {
             "index": answer.index,
-            "content": piece.text,
-            "tokens": piece.tokens,
+            "content": chunk.text,
+            "tokens": chunk.tokens,
             "stop": False,
             "id_slot": -1,
-            "tokens_predicted": piece.predicted,
+            "tokens_predicted": chunk.predicted,
             "tokens_evaluated": len(answer.request.prompt),
         }
-        if piece.timings:
-            body["timings"] = timings_json(piece.timings)
-        if piece.logprobs:
-            body["completion_probabilities"] = probabilities(piece.logprobs)
+        if chunk.timings:
+            body["timings"] = timings_json(chunk.timings)
+        if chunk.logprobs:
+            body["completion_probabilities"] = probabilities(chunk.logprobs)
         if self._request.return_drafted:
-            body["drafted"] = piece.drafted
+            body["drafted"] = chunk.drafted
         return event(body)
 
     def last(self, answer: Answer, outcome: Outcome) -> bytes:

@@ -13,7 +13,7 @@ from pilotfish.hooks.types import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AnswerChunk:
     """One streamed chunk: usually one token. Tokens that end inside a character ride with the one that ends it."""
 
     tokens: tuple[int, ...]
@@ -44,11 +44,11 @@ class Answer:
     def text(self) -> str:
         return "".join(self.texts)
 
-    def add(self, output_tokens: Sequence[OutputToken], *, timings: bool = False) -> list[Piece]:
+    def add(self, output_tokens: Sequence[OutputToken], *, timings: bool = False) -> list[AnswerChunk]:
         """Take a batch in and cut it into chunks as stock does: none ends inside a character."""
         if self._first is None and output_tokens:
             self._first = time.perf_counter()
-        pieces = []
+        chunks = []
         for output_token in output_tokens:
             self.tokens.append(output_token.token)
             self.texts.append(output_token.text)
@@ -56,8 +56,8 @@ class Answer:
                 self.logprobs.append(output_token.logprob)
             self._held.append(output_token)
             if not self._inside_character(output_token):
-                pieces.append(self._release(timings))
-        return pieces
+                chunks.append(self._release(timings))
+        return chunks
 
     def release_held(self) -> tuple[int, ...]:
         """Tokens of a last character that never became whole."""
@@ -71,9 +71,9 @@ class Answer:
         self._character += self.tokenizer.piece(output_token.token)
         return incomplete_tail(self._character) > 0
 
-    def _release(self, timings: bool) -> Piece:
+    def _release(self, timings: bool) -> AnswerChunk:
         held, self._held = self._held, []
-        return Piece(
+        return AnswerChunk(
             tokens=tuple(e.token for e in held),
             text=held[-1].text,
             drafted=held[-1].drafted,

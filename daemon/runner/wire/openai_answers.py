@@ -17,7 +17,7 @@ from pilotfish.daemon.runner.wire.completion import (
 )
 from pilotfish.daemon.runner.wire.completion_request import CompletionRequest
 from pilotfish.daemon.runner.wire.fields import Fields, unsupported
-from pilotfish.daemon.runner.wire.growing_answer import Answer, Piece
+from pilotfish.daemon.runner.wire.growing_answer import Answer, AnswerChunk
 
 DONE = b"data: [DONE]\n\n"
 
@@ -52,11 +52,11 @@ class Text(_Form):
 
     object = "text_completion"
 
-    def chunk(self, answer: Answer, piece: Piece) -> bytes:
+    def chunk(self, answer: Answer, chunk: AnswerChunk) -> bytes:
         """One event of the stream."""
-        logprobs = {"content": probabilities(piece.logprobs)} if piece.logprobs else None
-        choice = {"text": piece.text, "index": answer.index, "logprobs": logprobs, "finish_reason": None}
-        return event(self._body([choice], **_chunk_extras(self._request, piece)))
+        logprobs = {"content": probabilities(chunk.logprobs)} if chunk.logprobs else None
+        choice = {"text": chunk.text, "index": answer.index, "logprobs": logprobs, "finish_reason": None}
+        return event(self._body([choice], **_chunk_extras(self._request, chunk)))
 
     def last(self, answer: Answer, outcome: Outcome) -> bytes:
         """The event that ends the stream, with usage and timings."""
@@ -88,16 +88,16 @@ class Chat(_Form):
         if request.stream:
             self.object = "chat.completion.chunk"
 
-    def chunk(self, answer: Answer, piece: Piece) -> bytes:
+    def chunk(self, answer: Answer, chunk: AnswerChunk) -> bytes:
         """The events for one chunk: the role before the first, nothing for an empty text without probabilities."""
         events = b""
-        if len(piece.tokens) == piece.predicted:
+        if len(chunk.tokens) == chunk.predicted:
             events = event(self._delta(answer, {"role": "assistant", "content": None}))
-        if not piece.text and not piece.logprobs:
+        if not chunk.text and not chunk.logprobs:
             return events
-        body = self._delta(answer, {"content": piece.text}, **_chunk_extras(self._request, piece))
-        if piece.logprobs:
-            body["choices"][0]["logprobs"] = {"content": probabilities(piece.logprobs)}
+        body = self._delta(answer, {"content": chunk.text}, **_chunk_extras(self._request, chunk))
+        if chunk.logprobs:
+            body["choices"][0]["logprobs"] = {"content": probabilities(chunk.logprobs)}
         return events + event(body)
 
     def last(self, answer: Answer, outcome: Outcome) -> bytes:
@@ -151,9 +151,9 @@ def usage(answer: Answer, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _chunk_extras(request: CompletionRequest, piece: Piece) -> dict[str, Any]:
-    extras: dict[str, Any] = {"timings": timings_json(piece.timings)} if piece.timings else {}
-    return extras | {"drafted": piece.drafted} if request.return_drafted else extras
+def _chunk_extras(request: CompletionRequest, chunk: AnswerChunk) -> dict[str, Any]:
+    extras: dict[str, Any] = {"timings": timings_json(chunk.timings)} if chunk.timings else {}
+    return extras | {"drafted": chunk.drafted} if request.return_drafted else extras
 
 
 def _final_extras(outcome: Outcome) -> dict[str, Any]:

@@ -67,23 +67,23 @@ class Connections:
     def __init__(self, access: ServerAccess) -> None:
         self.access = access
         self._tls = access.tls()
-        self._idle: list[Connection] = []
-        self._live: set[Connection] = set()
+        self._idle: list[ServerConnection] = []
+        self._live: set[ServerConnection] = set()
         self._lock = threading.Lock()
         self._closed = False
 
-    def take(self, *, fresh: bool = False) -> Connection:
+    def take(self, *, fresh: bool = False) -> ServerConnection:
         """A connection for one user, an idle one unless `fresh`."""
         with self._lock:
             if self._closed:
                 raise WorldError(f"{self.access.address.url}: was unloaded")
             if self._idle and not fresh:
                 return self._idle.pop()
-            connection = Connection(self.access, self._tls)
+            connection = ServerConnection(self.access, self._tls)
             self._live.add(connection)
             return connection
 
-    def give(self, connection: Connection) -> None:
+    def give(self, connection: ServerConnection) -> None:
         """Back to the idle ones; a broken one is forgotten."""
         with self._lock:
             if connection.reusable and not self._closed:
@@ -93,7 +93,7 @@ class Connections:
         connection.close()
 
     def ask(self, method: str, path: str, body: object = None, *, within: float) -> Reply:
-        """One request on a connection of the pool; see `Connection.ask`."""
+        """One request on a connection of the pool; see `ServerConnection.ask`."""
         connection = self.take()
         try:
             return connection.ask(method, path, body, within=within, again=True)
@@ -110,7 +110,7 @@ class Connections:
             connection.abort()
 
 
-class Connection:
+class ServerConnection:
     """One connection, opened with the first request on it."""
 
     def __init__(self, access: ServerAccess, tls: ssl.SSLContext | None) -> None:

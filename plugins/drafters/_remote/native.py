@@ -19,7 +19,7 @@ from pilotfish.hooks.types import EMPTY, Ack, EngineOptions, Proposal, TargetPin
 from pilotfish.hooks.vocabulary import BYTES, ByteVocabulary
 from pilotfish.plugins.drafters._remote.breaker import Breaker
 from pilotfish.plugins.drafters._remote.config import RemoteConfig
-from pilotfish.plugins.drafters._remote.http import Connection, Connections, ErrorStatus
+from pilotfish.plugins.drafters._remote.http import Connections, ErrorStatus, ServerConnection
 
 PROTOCOL = 1
 ROOT = "/v1/draft"
@@ -91,11 +91,13 @@ class NativeLink:
             self._connections.give(connection)
             raise
 
-    def turn(self, connection: Connection, session: str, steps: Sequence[Any], within: float) -> Mapping[str, Any]:
+    def turn(
+        self, connection: ServerConnection, session: str, steps: Sequence[Any], within: float
+    ) -> Mapping[str, Any]:
         """Take a session through `steps`; the reply's JSON."""
         return connection.ask("POST", f"{ROOT}/sessions/{session}", {"steps": list(steps)}, within=within).body
 
-    def propose(self, connection: Connection, session: str, steps: Sequence[Any]) -> Mapping[str, Any]:
+    def propose(self, connection: ServerConnection, session: str, steps: Sequence[Any]) -> Mapping[str, Any]:
         """A turn within the time of one proposal."""
         return self.turn(connection, session, steps, self._config.timeout)
 
@@ -106,7 +108,7 @@ class NativeLink:
         else:
             self._breaker.failed(error)
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: ServerConnection) -> None:
         self._connections.give(connection)
 
     def _wanted(self, target: TargetPin) -> dict[str, Any]:
@@ -118,7 +120,7 @@ class NativeSession:
     """One session on a draft host. After an error it is over: every further call but `close` raises the error again."""
 
     def __init__(
-        self, link: NativeLink, connection: Connection, session: str, prompt: Sequence[int], n_vocab: int
+        self, link: NativeLink, connection: ServerConnection, session: str, prompt: Sequence[int], n_vocab: int
     ) -> None:
         self._link = link
         self._connection = connection

@@ -293,7 +293,7 @@ def test_a_verifier_without_a_probe_keeps_its_own_check(options: EngineOptions) 
 
         def load(self, *arguments: object) -> None: ...
 
-    assert lookup.find_lane(fake_pin(), Plain(), options) == lookup.Found(None)  # type: ignore[arg-type]
+    assert lookup.find_lane(fake_pin(), Plain(), options) == lookup.LaneLookup(None)  # type: ignore[arg-type]
 
 
 def test_the_lanes_environment_is_taken_back_when_loading_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab.conformance import Verdict
-from pilotfish.daemon.lab.conformance.bridge_checks import MadeUpVocabulary, made_up_pairs
+from pilotfish.daemon.lab.conformance.bridge_checks import made_up_pairs, made_up_vocabulary
 from pilotfish.daemon.lab.conformance.plugin import Setup, examine_file
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.protocols import Vocabulary
@@ -117,6 +117,6 @@ def test_the_made_up_vocabularies_are_vocabularies(label: str, pair: tuple[Vocab
 
 
 def test_words_are_one_id_and_the_last_id_is_special() -> None:
-    words = MadeUpVocabulary("x", ("fish",))
+    words = made_up_vocabulary("x", ("fish",))
     assert words.encode("a fish") == [97, 32, 256]
     assert words.special(words.pin.n_vocab - 1)

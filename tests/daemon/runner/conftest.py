@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +9,7 @@ import pytest
 
 from tests.daemon.runner.settings import SETTINGS
 from tests.fakes.state import with_known_lanes
-from tests.server_processes import RUNNER, ServerProcess, running
-
-STOCK = Path(__file__).resolve().parents[3] / ".cache" / "stock"  # where `make stock` puts it
+from tests.server_processes import RUNNER, ServerProcess, running, stock_server
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +31,6 @@ def runner(
 @pytest.fixture(scope="session")
 def stock(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A stock llama-server with the runner's cache types and flash attention."""
-    named = os.environ.get("PILOTFISH_TEST_LLAMA_SERVER")
-    binary = Path(named) if named else next((path for path in STOCK.rglob("llama-server") if path.is_file()), None)
-    if binary is None:
-        # It takes minutes to build and is no dependency of ours; where it is set up, nothing is skipped.
-        pytest.skip(f"no stock llama-server under {STOCK}: run `make stock`, or set PILOTFISH_TEST_LLAMA_SERVER")
     log = tmp_path_factory.mktemp("stock") / "log"
-    with running((str(binary),), smollm2_path, log, *SETTINGS) as server:
+    with running(stock_server(), smollm2_path, log, *SETTINGS) as server:
         yield server

@@ -18,13 +18,12 @@ from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters.remote import RemoteDrafter
-from tests.server_processes import ServerProcess, answers, running
+from tests.server_processes import ServerProcess, answers, running, stock_server
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.model
 
 OPTIONS = EngineOptions(n_ctx=512)
-BUILT = Path(__file__).resolve().parents[4] / ".cache" / "stock"  # where `make stock` puts it
 COPY = "red apple, green pear, blue plum, red apple, green pear, blue plum, red apple, green"
 
 
@@ -40,13 +39,8 @@ def pin(host: LocalHost, smollm2_path: Path) -> TargetPin:
 
 @pytest.fixture(scope="module")
 def stock(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    named = os.environ.get("PILOTFISH_TEST_LLAMA_SERVER")
-    binary = Path(named) if named else next((path for path in BUILT.rglob("llama-server") if path.is_file()), None)
-    if binary is None:
-        # It takes minutes to build and is no dependency of ours; where it is set up, nothing is skipped.
-        pytest.skip(f"no stock llama-server under {BUILT}: run `make stock`, or set PILOTFISH_TEST_LLAMA_SERVER")
     log = tmp_path_factory.mktemp("stock") / "log"
-    with running((str(binary),), smollm2_path, log, "-c", "512", "-t", "1") as server:
+    with running(stock_server(), smollm2_path, log, "-c", "512", "-t", "1") as server:
         yield server
 
 
