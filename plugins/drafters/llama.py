@@ -29,7 +29,7 @@ from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._model_drafter import ModelDrafter
 
 if TYPE_CHECKING:
-    pass
+    from pilotfish.plugins.drafters._llama_draft import LoadedDraft  # noqa: F401 - the base class names it
 
 KEYS = ("model", "context", "threads", "gpu_layers", "min_confidence", "cache_type_k", "cache_type_v")
 CACHE_TYPES = ("", "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
