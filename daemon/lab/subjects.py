@@ -40,7 +40,7 @@ def variant(source: Path, kind: str) -> Path:
     path = cache_dir() / "variants" / f"{source.stem[:40]}-{stat.st_size:x}-{stat.st_mtime_ns:x}.{kind}.gguf"
     if not path.is_file():
         verifier = Registry.load().verifier("llama")
-        if not isinstance(verifier, Requantizes):  # built without libllama, or a plugin of that name
+        if verifier is None or not isinstance(verifier, Requantizes):
             raise EngineError("requantizing needs libllama: pip install 'pilotfish[llama]'")
         verifier.requantize(source, path, kind)
     return path
