@@ -96,10 +96,8 @@ class ModelConfig:
     model_type: str = ""  # the parameter size, "134.52M"
     file_type: str = ""  # the quantization, "Q4_K_M"
     renderer: str = ""
-    parser: str = ""
     requires: str = ""
     remote_host: str = ""
-    remote_model: str = ""
     capabilities: tuple[str, ...] = ()
     context_length: int = 0
     embedding_length: int = 0
@@ -131,10 +129,8 @@ def parse_config(data: bytes, where: str) -> ModelConfig:
         model_type=_text(table, "model_type"),
         file_type=_text(table, "file_type"),
         renderer=_text(table, "renderer"),
-        parser=_text(table, "parser"),
         requires=_text(table, "requires"),
         remote_host=_text(table, "remote_host"),
-        remote_model=_text(table, "remote_model"),
         capabilities=_texts(table, "capabilities"),
         context_length=_number(table, "context_length"),
         embedding_length=_number(table, "embedding_length"),

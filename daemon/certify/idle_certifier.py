@@ -51,7 +51,7 @@ class IdleCertifier:
 
     @property
     def _patience(self) -> float:
-        return self.idle_seconds * min(2.0**self.interruptions, MAX_PATIENCE)
+        return self.idle_seconds * float(min(2**self.interruptions, MAX_PATIENCE))
 
     async def _until_quiet(self) -> None:
         quiet = 0.0
