@@ -286,6 +286,21 @@ class SessionReport:
     dropped: dict[str, str] = field(default_factory=dict)  # drafter name -> why it was dropped
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """What a drafter keeps on disk for one model. Times are seconds since the epoch, None when nothing is readable."""
+
+    key: str
+    model: str  # its name when the memory was begun
+    weights: tuple[str, ...]  # digests, as Ollama writes them
+    requests: int
+    tokens: int
+    bytes: int
+    oldest: float | None
+    newest: float | None
+    path: Path
+
+
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """How many leading ids two sequences share."""
     n = 0

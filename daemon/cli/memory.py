@@ -16,35 +16,22 @@ from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config import files
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, ConfigError, InvalidModelName, ModelNotFound, UsageError, WorldError
+from pilotfish.hooks.types import MemoryInfo
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
 
 REMEMBERING = "suffix"  # the built-in that remembers; the drafters of the config are asked too
 
 
-class Info(Protocol):
-    """One model's memory, as a drafter describes it. Times are seconds since the epoch."""
-
-    key: str
-    model: str
-    weights: tuple[str, ...]
-    requests: int
-    tokens: int
-    bytes: int
-    oldest: float | None
-    newest: float | None
-    path: Path
-
-
 @runtime_checkable
 class Remembers(Protocol):
     """A drafter that keeps a memory on disk. Both methods may raise OSError."""
 
-    def memories(self) -> Sequence[Info]:
+    def memories(self) -> Sequence[MemoryInfo]:
         """What is on disk, of every model."""
         ...
 
-    def forget(self, info: Info | None = None) -> None:
+    def forget(self, info: MemoryInfo | None = None) -> None:
         """Remove one model's memory, or all of them, also from running processes."""
         ...
 
@@ -122,21 +109,21 @@ def _drafters() -> list[Remembers]:
     return [drafter for drafter in drafters if isinstance(drafter, Remembers)]
 
 
-def _memories(drafter: Remembers) -> Sequence[Info]:
+def _memories(drafter: Remembers) -> Sequence[MemoryInfo]:
     try:
         return drafter.memories()
     except OSError as error:
         raise WorldError(f"{error.filename}: {error.strerror}; the memory cannot be read") from error
 
 
-def _forget(drafter: Remembers, info: Info | None) -> None:
+def _forget(drafter: Remembers, info: MemoryInfo | None) -> None:
     try:
         drafter.forget(info)
     except OSError as error:
         raise WorldError(f"{error.filename}: {error.strerror}; the memory is not cleared, remove it by hand") from error
 
 
-def _names(info: Info, store: Store) -> list[str]:
+def _names(info: MemoryInfo, store: Store) -> list[str]:
     """The models in the store with these weights; the name under which the memory was begun if there are none."""
     users = [
         manifest.name.short
@@ -146,7 +133,7 @@ def _names(info: Info, store: Store) -> list[str]:
     return users or [info.model]
 
 
-def _means(model: str, info: Info, store: Store) -> bool:
+def _means(model: str, info: MemoryInfo, store: Store) -> bool:
     if model == info.model or (len(model) >= 4 and info.key.startswith(model)):
         return True
     try:
@@ -157,7 +144,7 @@ def _means(model: str, info: Info, store: Store) -> bool:
         return False
 
 
-def _as_json(info: Info, names: Sequence[str]) -> dict[str, object]:
+def _as_json(info: MemoryInfo, names: Sequence[str]) -> dict[str, object]:
     return {
         "models": list(names),
         "key": info.key,

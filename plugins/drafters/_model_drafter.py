@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DraftSession, Vocabulary
@@ -21,12 +21,13 @@ class Loaded(Protocol):
     @property
     def vocabulary(self) -> Vocabulary: ...
 
+    def close(self) -> None:
+        """Free it, once no call to a session is running."""
+        ...
 
-L = TypeVar("L", bound=Loaded)
 
-
-class ModelDrafter(Generic[L]):
-    """Half of a `LoadableDrafter`: whoever inherits it says what the model takes, loads it and unloads it.
+class ModelDrafter:
+    """Half of a `LoadableDrafter`: whoever inherits it says what the model takes, and loads it.
 
     Sessions may overlap; they share one cache, and the one that comes back feeds again.
     """
@@ -36,12 +37,18 @@ class ModelDrafter(Generic[L]):
         self.model = table.text("model", what)
         self._context = table.integer("context", 0, 0, 1 << 24)
         self._min_confidence = table.number("min_confidence", MIN_CONFIDENCE, 0, 1)
-        self._loaded: L | None = None
+        self._loaded: Loaded | None = None
 
     @property
     def vocabulary(self) -> Vocabulary | None:
         """The model's own; None while it is not loaded."""
         return self._loaded.vocabulary if self._loaded else None
+
+    def unload(self) -> None:
+        """Free the model, once no call to a session is running."""
+        loaded, self._loaded = self._loaded, None
+        if loaded:
+            loaded.close()
 
     def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
         """A session on `prompt`, fed as far as no earlier session left it. Raises EngineError when not loaded."""

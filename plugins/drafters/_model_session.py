@@ -137,6 +137,10 @@ class LoadedModel:
     cache: DraftCache
     vocabulary: Vocabulary
 
+    def close(self) -> None:
+        """Drop the model, once no call to a session is running."""
+        self.cache.close()
+
 
 class ModelSession:
     """A `DraftSession` over a `DraftCache`.

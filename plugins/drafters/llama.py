@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import DrafterFactory, Host
@@ -28,14 +28,11 @@ from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._model_drafter import ModelDrafter
 
-if TYPE_CHECKING:
-    from pilotfish.plugins.drafters._llama_draft import LoadedDraft  # noqa: F401 - the base class names it
-
 KEYS = ("model", "context", "threads", "gpu_layers", "min_confidence", "cache_type_k", "cache_type_v")
 CACHE_TYPES = ("", "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 
-class LlamaDrafter(ModelDrafter["LoadedDraft"]):
+class LlamaDrafter(ModelDrafter):
     """A `LoadableDrafter`."""
 
     name = "llama"
@@ -65,12 +62,6 @@ class LlamaDrafter(ModelDrafter["LoadedDraft"]):
         from pilotfish.plugins.drafters._llama_draft import load
 
         self._loaded = load(pin, self._options(options))
-
-    def unload(self) -> None:
-        """Free the model, once no call to a session is running."""
-        loaded, self._loaded = self._loaded, None
-        if loaded:
-            loaded.close()
 
     def _options(self, target: EngineOptions) -> EngineOptions:
         """The target's options with what the table says instead."""

@@ -38,7 +38,7 @@ KEYS = ("model", "context", "device", "min_confidence")
 _thread = DrafterThread("mlx")
 
 
-class MLXDrafter(ModelDrafter[LoadedModel]):
+class MLXDrafter(ModelDrafter):
     """A `LoadableDrafter`."""
 
     name = "mlx"
@@ -77,10 +77,9 @@ class MLXDrafter(ModelDrafter[LoadedModel]):
 
     def unload(self) -> None:
         """Free the model, once no call to a session is running."""
-        loaded, self._loaded = self._loaded, None
-        if loaded:
-            loaded.cache.close()
-            del loaded
+        was_loaded = self._loaded is not None
+        super().unload()
+        if was_loaded:
             _thread.run(_module("_mlx_model").free)
 
     def _folder(self) -> Path | None:

@@ -14,10 +14,9 @@ from typing import Any
 from pilotfish.hooks.history import History
 from pilotfish.hooks.protocols import DrafterFactory, DraftSession
 from pilotfish.hooks.specs import hookimpl
-from pilotfish.hooks.types import Ack, Placement, Proposal, TargetPin
+from pilotfish.hooks.types import Ack, MemoryInfo, Placement, Proposal, TargetPin
 from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._memory import admin
-from pilotfish.plugins.drafters._memory.admin import MemoryInfo
 from pilotfish.plugins.drafters._memory.config import KEYS, MemoryConfig
 from pilotfish.plugins.drafters._memory.files import MemoryOwner
 from pilotfish.plugins.drafters._memory.memory import AnswerMemory

@@ -36,7 +36,7 @@ from pilotfish.plugins.drafters._tinygrad_devices import EXCLUSIVE, SHARED, foot
 KEYS = ("model", "device", "context", "block", "min_confidence")
 
 
-class TinygradDrafter(ModelDrafter[LoadedModel]):
+class TinygradDrafter(ModelDrafter):
     """A `LoadableDrafter`."""
 
     name = "tinygrad"
@@ -72,12 +72,6 @@ class TinygradDrafter(ModelDrafter[LoadedModel]):
         sizes = n_ctx, pin.tokenizer.n_vocab, min(self._block, n_ctx)
         model = engine.thread.run(engine.load, pin.path, self._device, host, *sizes)
         self._loaded = LoadedModel(DraftCache(model), GGUFVocabulary(pin))
-
-    def unload(self) -> None:
-        """Free the model, once no call to a session is running."""
-        loaded, self._loaded = self._loaded, None
-        if loaded:
-            loaded.cache.close()
 
 
 def _engine() -> Any:

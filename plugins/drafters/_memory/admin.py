@@ -7,29 +7,14 @@ import json
 import re
 import secrets
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
+from pilotfish.hooks.types import MemoryInfo
 from pilotfish.plugins.drafters._memory.files import ABOUT, ASIDE, CLEARED, SUFFIX, files_of, inspect
 from pilotfish.plugins.drafters._memory.records import Passage
 
 _DOOMED = ".cleared-"  # a folder on its way out
 _KEY = re.compile(r"[0-9a-f]{32}")
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryInfo:
-    """One model's memory on disk. `oldest` and `newest` are seconds since the epoch, None when nothing is readable."""
-
-    key: str
-    model: str  # its name when the memory was begun
-    weights: tuple[str, ...]  # digests, as Ollama writes them
-    requests: int
-    tokens: int
-    bytes: int
-    oldest: float | None
-    newest: float | None
-    path: Path
 
 
 def memories(root: Path) -> list[MemoryInfo]:

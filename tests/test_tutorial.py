@@ -17,7 +17,7 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters import llama, mlx, tinygrad
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "drafters.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 
