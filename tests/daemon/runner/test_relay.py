@@ -273,6 +273,6 @@ def _said(answer):
 
 def _leave(server, request):
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(request)}\r\n\r\n"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(request)}\r\n\r\n"
         connection.sendall((head + request).encode())
         assert b"200 OK" in connection.recv(4096)
