@@ -85,6 +85,8 @@ async def test_a_descendant_that_holds_the_pipe_open_keeps_nobody_waiting(start,
         await child.stop()
         assert not gone(int(descendant))
         os.kill(int(descendant), signal.SIGKILL)
+        until_gone(int(descendant))
+        await asyncio.sleep(0.1)  # for the loop to be done with the pipe
     assert how == "exit code 0"
 
 
