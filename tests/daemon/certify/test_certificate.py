@@ -241,6 +241,7 @@ def test_whole_numbers_will_do_for_real_ones(options: EngineOptions) -> None:
         ("flash_attention", {"setting": replace(LANE.setting, flash_attention="yes")}),
         ("name", {"name": None}),
         ("max_context", {"max_context": 1.5}),
+        ("'all' is not a valid Parity", {"parity": "all"}),
     ],
 )
 def test_a_lane_of_other_types_is_no_lane(named: str, wrong: dict[str, Any], options: EngineOptions) -> None:

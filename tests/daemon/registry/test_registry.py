@@ -272,6 +272,33 @@ class TestBuilding:
         assert message in problem.message
         assert "'bad'" in problem.message
 
+    @pytest.mark.parametrize(
+        ("base", "says", "message"),
+        [
+            ("", "inline = True", "Old is not a Drafter: it has no `placement`; see pilotfish.hooks.protocols"),
+            ("HistoryDrafter", "inline = True", "say placement = Placement.INLINE"),
+            ("HistoryDrafter", 'placement = "inline"', "its `placement` is 'inline'; say one of Placement.INLINE"),
+        ],
+    )
+    def test_a_drafter_that_does_not_say_where_it_computes_is_told_to(
+        self, folder: Path, base: str, says: str, message: str
+    ) -> None:
+        text = f"""
+            from pilotfish.hooks import HistoryDrafter, hookimpl
+            class Old({base}):
+                name = "old"
+                {says}
+                def __init__(self, config): pass
+                def open(self, target, prompt): pass
+            @hookimpl
+            def pilotfish_register_drafters(register): register("old", Old)
+        """
+        write(folder, "old.py", text)
+        registry = load(folder)
+        assert registry.drafter("old") is None
+        [problem] = registry.problems
+        assert message in problem.message
+
     def test_a_bad_option_names_its_key(self, folder: Path) -> None:
         registry = load(folder, suffix={"min_match": 0})
         assert registry.drafter("suffix") is None
