@@ -80,10 +80,7 @@ class Manifest:
 class DraftConfig:
     """The config blob's `draft` object: a drafter stored in the same manifest."""
 
-    model_format: str = ""
-    architecture: str = ""
     tensor_prefix: str = ""
-    config: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,6 @@ class ModelConfig:
     remote_host: str = ""
     capabilities: tuple[str, ...] = ()
     context_length: int = 0
-    embedding_length: int = 0
     draft: DraftConfig | None = None
 
 
@@ -133,8 +129,7 @@ def parse_config(data: bytes, where: str) -> ModelConfig:
         remote_host=_text(table, "remote_host"),
         capabilities=_texts(table, "capabilities"),
         context_length=_number(table, "context_length"),
-        embedding_length=_number(table, "embedding_length"),
-        draft=_draft(draft) if isinstance(draft, Mapping) else None,
+        draft=DraftConfig(_text(draft, "tensor_prefix")) if isinstance(draft, Mapping) else None,
     )
 
 
@@ -167,15 +162,6 @@ def _layer(entry: Any, name: ModelName, what: str) -> Layer:
     except BrokenModel as error:
         raise BrokenModel(f"manifest of {name}: {what}: {error}") from error
     return Layer(_text(entry, "mediaType"), digest, _number(entry, "size"), _text(entry, "name"), _text(entry, "from"))
-
-
-def _draft(table: Mapping[str, Any]) -> DraftConfig:
-    return DraftConfig(
-        _text(table, "model_format"),
-        _text(table, "architecture"),
-        _text(table, "tensor_prefix"),
-        _text(table, "config"),
-    )
 
 
 def _text(table: Mapping[str, Any], key: str) -> str:

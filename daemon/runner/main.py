@@ -139,7 +139,7 @@ async def _until_stopped(
     if loaded.done():
         log.info("model loaded: %s", launch.name)
         idle = idle_certifier(server.certification, lambda: server.busy, begun_with.config.engine.certify_idle_s)
-        on_engine = partial(_follow_engine, sidecar, idle)
+        on_engine = partial(follow_engine, sidecar, idle)
         async with linked(server.generator, launch, port, begun_with, on_engine), certifying(idle):
             await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
     if lost.done():
@@ -150,7 +150,7 @@ async def _until_stopped(
     return Ending()
 
 
-def _follow_engine(sidecar: Sidecar | None, certifier: IdleCertifier | None, engine: Engine) -> None:
+def follow_engine(sidecar: Sidecar | None, certifier: IdleCertifier | None, engine: Engine) -> None:
     """The idle times of `[engine]` hold at once; what shapes a load waits for the next one."""
     if sidecar is not None:
         sidecar.idle_after(engine.sidecar_idle_s)
