@@ -72,7 +72,7 @@ def test_what_would_hang_crash_or_fill_it_up_is_refused(grammar, says):
 
 
 @pytest.mark.parametrize(
-    "body", ['"a"{3000000}', '("a" "b"){9,1000000}', '("a"{2000} "b"){2000}', "[a]{0,99999999999}"]
+    "body", ['"a"{3000000}', '("a" "b"){9,1000000}', '("a"{2000}){2000} "a"{9000000}', "[a]{0,99999999999}"]
 )
 def test_a_parser_that_writes_out_every_repetition_is_given_none_that_fills_it_up(body):
     with pytest.raises(RequestError, match="unrolls to more than"):
