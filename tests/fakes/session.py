@@ -42,7 +42,7 @@ class Always(Eager):
     def plan(self, position: int, room: int) -> int:
         return min(self.most, super().plan(position, room))
 
-    def observe(self, round: Round) -> None:
+    def observe_round(self, round: Round) -> None:
         self.rounds.append((len(round.proposal), round.committed))
 
 

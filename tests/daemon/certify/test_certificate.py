@@ -235,9 +235,16 @@ def test_whole_numbers_will_do_for_real_ones(options: EngineOptions) -> None:
     assert lookup_roundtrip(replace(certificate(identity(options)), seconds=59)).seconds == 59
 
 
-@pytest.mark.parametrize("wrong", [{"flash_attention": "yes"}, {"name": None}, {"max_context": 1.5}])
-def test_a_lane_of_other_types_is_no_lane(wrong: dict[str, object], options: EngineOptions) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"setting": replace(LANE.setting, flash_attention="yes")}, "flash_attention"),  # type: ignore[arg-type]
+        ({"name": None}, "name"),
+        ({"max_context": 1.5}, "max_context"),
+    ],
+)
+def test_a_lane_of_other_types_is_no_lane(wrong: dict[str, object], named: str, options: EngineOptions) -> None:
+    with pytest.raises(ValueError, match=named):
         lookup_roundtrip(certificate(identity(options), replace(LANE, **wrong)))
 
 
