@@ -1,12 +1,14 @@
 """Which engine settings are worth measuring, in which order.
 
-Measured on x86-64 CPUs: caches of two types keep every width on the same attention code at
+Measured on x86-64 CPUs, with libllama: caches of two types keep every width on the same attention code at
 no cost; which code multiplies weights depends on the width for K-quants and F16, and on repacking and the tiled
-kernels for K-quants.
+kernels for K-quants. With ik_llama.cpp all widths up to 31 agree in every number format while flash attention is off,
+and cache types stay what the launch asked for; quantized values need flash attention.
 """
 
 from __future__ import annotations
 
+from pilotfish.daemon.config.types import STOCK_ENGINE
 from pilotfish.hooks.types import EngineOptions, EngineSetting
 
 MIXED_CACHES = (("bf16", "f16"), ("q8_0", "f16"), ("f16", "bf16"), ("q8_0", "q8_0"))
@@ -29,6 +31,8 @@ def candidates(options: EngineOptions, engine: str, *, weights_first: bool) -> l
 
     The first is the same either way; then come its variants of weight products, or the other caches.
     """
+    if engine != STOCK_ENGINE:
+        return _elsewhere(options, engine)
     own = _caches(options)
     asked = options.cache_type_k or options.cache_type_v
     caches = (own,) if asked or options.flash_attention is False else MIXED_CACHES
@@ -40,3 +44,10 @@ def candidates(options: EngineOptions, engine: str, *, weights_first: bool) -> l
         found.append(EngineSetting(*own, False, engine=engine))
     stock = stock_setting(options, engine)
     return [setting for setting in found if setting != stock]
+
+
+def _elsewhere(options: EngineOptions, engine: str) -> list[EngineSetting]:
+    """For an engine of another family of kernels, whose own setting may be stock's too."""
+    asked = options.cache_type_k or options.cache_type_v
+    flash = bool(asked) and options.flash_attention is not False
+    return [EngineSetting(*_caches(options), flash, engine=engine)]

@@ -253,7 +253,7 @@ class Certifier:
 
     def _certificate(self, offer: Offer | None) -> Certificate:
         lane = self._explained(offer.lane) if offer else self._plain()
-        measured = next((m for m in self._measured if offer and m.setting == lane.setting), None)
+        measured = next((m for m in reversed(self._measured) if offer and m.setting == lane.setting), None)
         evidence = self._evidence if offer else None
         costs = measured.costs if measured else self._measured[0].costs if self._measured else {}
         return Certificate(

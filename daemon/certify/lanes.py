@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pilotfish.daemon.config.types import STOCK_ENGINE
 from pilotfish.hooks.types import EngineSetting, Lane
 
 MAX_WIDTH = 33  # wider blocks never paid on the machines measured: a forward's cost grows with its width
@@ -122,7 +123,7 @@ def offers(measured: Measured, stock: Measured, switch_points: Sequence[int]) ->
 
 
 def _offer(measured: Measured, stock: Measured, widths: tuple[int, ...], limit: int | None) -> Offer:
-    as_stock = widths[0] == 1 and same_steps(measured, stock)
+    as_stock = widths[0] == 1 and measured.setting.engine == STOCK_ENGINE and same_steps(measured, stock)
     parity = "stock" if as_stock else "lane"
     lane = Lane(measured.setting.title, widths, measured.setting, parity, max_context=limit)
     return Offer(

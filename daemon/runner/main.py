@@ -23,7 +23,7 @@ import uvloop
 
 from pilotfish.daemon.certify.idle_certifier import certifying, idle_certifier
 from pilotfish.daemon.config import files, paths
-from pilotfish.daemon.config.types import Config, Verifiers
+from pilotfish.daemon.config.types import ENGINES, Config, Verifiers
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.daemon.http.serving import listeners, serving
@@ -160,12 +160,12 @@ def _load(launch: Launch, settings: Config, ready: threading.Event) -> tuple[Gen
 
 
 def _with_engine_log(settings: Config) -> Config:
-    """The config, with libllama's log sent to stderr under Ollama, which reads sizes and devices from it."""
+    """The config, with the engines' logs sent to stderr under Ollama, which reads sizes and devices from them."""
     if stock_server() is None:
         return settings
     tables = settings.verifiers.tables
-    llama = {"log": "stderr", **tables.get("llama", {})}
-    return replace(settings, verifiers=Verifiers({**tables, "llama": llama}))
+    logging_there = {name: {"log": "stderr", **tables.get(name, {})} for name in ENGINES}
+    return replace(settings, verifiers=Verifiers({**tables, **logging_there}))
 
 
 def _stop_on_signals() -> asyncio.Event:

@@ -40,7 +40,8 @@ class IkModel:
         params.n_threads = params.n_threads_batch = options.threads or default_threads()
         params.type_k = cache_type(self._pin, setting.cache_type_k, _CACHE_TYPES)
         params.type_v = cache_type(self._pin, setting.cache_type_v, _CACHE_TYPES)
-        params.flash_attn = bool(setting.flash_attention)
+        if setting.flash_attention is not None:
+            params.flash_attn = setting.flash_attention
         return IkContext(self._library, self._handle, params, self._pin.name, width)
 
     def obstacle(self, context: CellContext) -> str:
@@ -81,10 +82,10 @@ class IkDialect:
     def exact_setting(options: EngineOptions) -> EngineSetting:
         if options.cache_type_k or options.cache_type_v:  # quantized values need flash attention
             flash = options.flash_attention is not False
-            return _setting(options.cache_type_k or "f16", options.cache_type_v or "f16", flash)
+            return EngineSetting(options.cache_type_k or "f16", options.cache_type_v or "f16", flash, engine="ik")
         # one class of widths up to 31 in every number format tried; flash attention, which a launch may ask for as a
         # matter of speed, splits it and is for certification to weigh
-        return _setting("f16", "f16", flash=False)
+        return EngineSetting("f16", "f16", flash_attention=False, engine="ik")
 
     def fallback(self) -> EngineSetting | None:
         return None
@@ -96,7 +97,7 @@ class IkDialect:
         if len(pin.weights) > 1:
             raise EngineError(f"{pin.name}: ik_llama.cpp opens models of one file; leave this one to libllama")
         params = self.library.api.llama_model_default_params()
-        params.repack_tensors = setting.repack
+        params.repack_tensors = False  # its usual kernels are fast already, and mapped weights stay shared
         params.use_mmap = options.use_mmap
         if options.gpu_layers is not None:
             params.n_gpu_layers = options.gpu_layers
@@ -104,10 +105,6 @@ class IkDialect:
 
     def engine_pin(self, state_dir: Path | None) -> EnginePin:
         return engine_pin(state_dir)
-
-
-def _setting(cache_type_k: str, cache_type_v: str, flash: bool) -> EngineSetting:
-    return EngineSetting(cache_type_k, cache_type_v, flash, repack=False, engine="ik")
 
 
 def load(library: Library, pin: TargetPin, params: Any) -> Any:

@@ -20,7 +20,7 @@ from pilotfish.plugins.verifiers.llama import LlamaVerifier
 pytestmark = pytest.mark.model
 
 PinOf = Callable[[Path], TargetPin]
-SETTING = EngineSetting("f16", "f16", flash_attention=False, repack=False, engine="ik")
+SETTING = EngineSetting("f16", "f16", flash_attention=False, engine="ik")
 LIBRARY = "IK_LLAMA_CPP_LIB_PATH"
 
 

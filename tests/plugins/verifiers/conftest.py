@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 LANES = {
     "llama": Lane("test", _WIDTHS, EngineSetting("bf16", "f16")),
-    "ik": Lane("test", _WIDTHS, EngineSetting("f16", "f16", flash_attention=False, repack=False, engine="ik")),
+    "ik": Lane("test", _WIDTHS, EngineSetting("f16", "f16", flash_attention=False, engine="ik")),
 }
 
 

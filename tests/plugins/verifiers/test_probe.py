@@ -19,7 +19,7 @@ from tests.conftest import VERIFIERS
 pytestmark = pytest.mark.model
 
 EXACT = EngineSetting("bf16", "f16")
-EXACT_ON = {"llama": EXACT, "ik": EngineSetting("f16", "f16", flash_attention=False, repack=False, engine="ik")}
+EXACT_ON = {"llama": EXACT, "ik": EngineSetting("f16", "f16", flash_attention=False, engine="ik")}
 STOCK = EngineSetting("f16", "f16")
 
 OpenProbe = Callable[..., Probe]
