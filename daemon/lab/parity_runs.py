@@ -173,7 +173,8 @@ class Subject:
         for name in generator.config.drafters.order:
             found = generator.pool.describe().get(name)
             if found is None:
-                raise EngineError("; ".join(map(str, generator.registry.problems)))
+                problems = "; ".join(map(str, generator.registry.problems))
+                raise EngineError(problems or f"{self.pin.name}: no drafts in its lane: {self.engine.lane.reason}")
             if found["state"] != "ready":
                 raise EngineError(f"drafter {name} is {found['state']}: {found['about']}")
         return generator
