@@ -17,7 +17,13 @@ WEIGHTS = ((True, ()), (False, UNTILED), (True, UNTILED), (False, ()))  # repack
 
 
 def stock_setting(options: EngineOptions, engine: str) -> EngineSetting:
-    """What stock would run with after this launch: what was asked for, and f16 caches and the engine's choice else."""
+    """What stock would run with after this launch: what was asked for, and f16 caches and the engine's choice else.
+
+    Another engine than stock's is measured against its own plain decoding in the one setting that is known to be exact.
+    """
+    if engine != STOCK_ENGINE:
+        flash = bool(options.cache_type_k or options.cache_type_v) and options.flash_attention is not False
+        return EngineSetting(*_caches(options), flash, engine=engine)
     return EngineSetting(*_caches(options), options.flash_attention, engine=engine)
 
 
@@ -27,12 +33,12 @@ def _caches(options: EngineOptions) -> tuple[str, str]:
 
 
 def candidates(options: EngineOptions, engine: str, *, weights_first: bool) -> list[EngineSetting]:
-    """Settings that keep to what the launch asked for, the likeliest first, stock's own not among them.
+    """Settings that keep to what the launch asked for, the likeliest first, and stock's own only where it is all there is.
 
     The first is the same either way; then come its variants of weight products, or the other caches.
     """
     if engine != STOCK_ENGINE:
-        return _elsewhere(options, engine)
+        return [stock_setting(options, engine)]
     own = _caches(options)
     asked = options.cache_type_k or options.cache_type_v
     caches = (own,) if asked or options.flash_attention is False else MIXED_CACHES
@@ -44,10 +50,3 @@ def candidates(options: EngineOptions, engine: str, *, weights_first: bool) -> l
         found.append(EngineSetting(*own, False, engine=engine))
     stock = stock_setting(options, engine)
     return [setting for setting in found if setting != stock]
-
-
-def _elsewhere(options: EngineOptions, engine: str) -> list[EngineSetting]:
-    """For an engine of another family of kernels, whose own setting may be stock's too."""
-    asked = options.cache_type_k or options.cache_type_v
-    flash = bool(asked) and options.flash_attention is not False
-    return [EngineSetting(*_caches(options), flash, engine=engine)]

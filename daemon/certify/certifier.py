@@ -36,6 +36,7 @@ from pilotfish.daemon.certify.lanes import (
     plain_ratio,
     ranges,
     ranked,
+    reference,
 )
 from pilotfish.daemon.certify.measure import (
     COST_WIDTHS,
@@ -295,7 +296,7 @@ class Certifier:
         if refused and self._evidence is None:
             offer, measured = min(refused, key=lambda pair: plain_ratio(pair[0].lane, pair[1]))
             ratio = plain_ratio(offer.lane, measured)
-            figures = f"{ratio:.2f}x stock's time, prompts {measured.prompt_ratio:.2f}x"
+            figures = f"{ratio:.2f}x {reference(self._task.engine)}, prompts {measured.prompt_ratio:.2f}x"
             reasons.append(f"widths {ranges(offer.lane.widths)} are alike, but plain steps would take {figures}")
         return "; ".join([*reasons, *self._notes])
 

@@ -178,6 +178,11 @@ def cost_at(costs: Costs, width: int, position: int) -> float:
     return costs[low, position] + share * (costs[high, position] - costs[low, position])
 
 
+def reference(engine: str) -> str:
+    """Whose time ratios are relative to, for a person."""
+    return "stock's time" if engine == STOCK_ENGINE else f"the time of {engine}'s plain decoding"
+
+
 def plain_ratio(lane: Lane, measured: Measured) -> float:
     """What the lane's plain step costs, relative to stock's single step taken in turns with it."""
     pairs = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pilotfish.daemon.certify.lanes import ranges
+from pilotfish.daemon.certify.lanes import ranges, reference
 from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE
 
@@ -123,7 +123,7 @@ def show(certificate: Certificate) -> None:
     lane = certificate.lane
     out.print(f"[bold]{certificate.model}[/]: {certificate.summary()}")
     out.print(
-        f"  a plain step takes {certificate.plain_ratio:.2f}x stock's time, a prompt "
+        f"  a plain step takes {certificate.plain_ratio:.2f}x {reference(lane.setting.engine)}, a prompt "
         f"{certificate.prompt_ratio:.2f}x; with speculation "
         f"{certificate.expected_ratio:.2f}x is expected"
     )
