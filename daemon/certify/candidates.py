@@ -33,7 +33,7 @@ def _caches(options: EngineOptions) -> tuple[str, str]:
 
 
 def candidates(options: EngineOptions, engine: str, *, weights_first: bool) -> list[EngineSetting]:
-    """Settings that keep to what the launch asked for, the likeliest first, and stock's own only where it is all there is.
+    """Settings that keep to what the launch asked for, the likeliest first; stock's own only where there is no other.
 
     The first is the same either way; then come its variants of weight products, or the other caches.
     """
