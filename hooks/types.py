@@ -83,10 +83,11 @@ class EngineSetting:
 
     @property
     def title(self) -> str:
-        """For people: `flash, K bf16, V f16, not repacked, GGML_CPU_TILED_MM=0`."""
+        """For people: `flash, K bf16, V f16, not repacked, GGML_CPU_TILED_MM=0`; other engines' begin with `ik: `."""
         flash = {True: "flash", False: "no flash", None: "flash auto"}[self.flash_attention]
         parts = [flash, f"K {self.cache_type_k}", f"V {self.cache_type_v}", *([] if self.repack else ["not repacked"])]
-        return ", ".join(parts + [f"{name}={value}" for name, value in self.environment])
+        title = ", ".join(parts + [f"{name}={value}" for name, value in self.environment])
+        return title if self.engine == "llama" else f"{self.engine}: {title}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.daemon.config import files as configuration
-from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE, Config
 from pilotfish.daemon.runner.launch_arguments import model_path, parse
 from pilotfish.hooks.environment import switched_off, variable
 from pilotfish.hooks.errors import PilotfishError
@@ -27,7 +27,7 @@ from pilotfish.ollama_overlay.stock import stock_server
 
 log = logging.getLogger("pilotfish.shim")
 
-ENGINE_PACKAGE = "llama_cpp"
+ENGINE_PACKAGES = {STOCK_ENGINE: "llama_cpp", "ik": "ik_llama_cpp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def decide(
     argv: Sequence[str],
     state_dir: Path,
     load_config: Callable[[], Config] = configuration.load_or_last_good,
-    has_engine: Callable[[], bool] = lambda: importlib.util.find_spec(ENGINE_PACKAGE) is not None,
+    has_package: Callable[[str], bool] = lambda name: importlib.util.find_spec(name) is not None,
 ) -> Decision:
     """The decision for a launch with arguments `argv`. Raises nothing: what goes wrong is a reason for stock."""
     model = "?"
@@ -57,7 +57,7 @@ def decide(
         blob = blob_of(path)
         if blob is not None:
             model = ", ".join(user.name.short for user in blob.users) or blob.digest.short
-        return _decide(argv, model, path, blob, state_dir, load_config(), has_engine)
+        return _decide(argv, model, path, blob, state_dir, load_config(), has_package)
     except PilotfishError as error:
         return Decision(False, model, str(error))
     except KeyboardInterrupt:
@@ -73,7 +73,7 @@ def _decide(
     blob: Blob | None,
     state_dir: Path,
     config: Config,
-    has_engine: Callable[[], bool],
+    has_package: Callable[[str], bool],
 ) -> Decision:
     if switched_off("PILOTFISH"):  # the script looks too, before it starts Python
         return Decision(False, model, f"PILOTFISH={variable('PILOTFISH')} is set")
@@ -82,8 +82,9 @@ def _decide(
     if not path.is_absolute():
         return Decision(False, model, f"{path} is a relative path; give OLLAMA_MODELS to Ollama as an absolute one")
     parse(argv)
-    if not has_engine():
-        return Decision(False, model, f"{ENGINE_PACKAGE} is not installed; run: pip install 'pilotfish[llama]'")
+    config = config.for_models([user.name.full for user in blob.users] if blob else [])
+    if not has_package(package := ENGINE_PACKAGES[config.verifier]):
+        return Decision(False, model, f"{package} is not installed; run: {ENGINES[config.verifier]}")
     if reason := _damaged(path, blob, state_dir) or Attempts(state_dir, path).reason() or _changed(blob, state_dir):
         return Decision(False, model, reason)
     return _runner(model, config, state_dir)
@@ -92,6 +93,10 @@ def _decide(
 def _runner(model: str, config: Config, state_dir: Path) -> Decision:
     """The runner, on the libraries that the config names if they fit."""
     reason, server = "speculation is on", stock_server()
+    if config.why_not_chosen:
+        reason += f", although {config.engine.choice} was chosen: {config.why_not_chosen}"
+    if config.verifier != STOCK_ENGINE:
+        return Decision(True, model, f"{reason}, with the engine {config.verifier}")
     if config.engine.libllama != "ollama" or server is None:
         return Decision(True, model, reason)
     folder = Path(server).parent

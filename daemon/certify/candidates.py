@@ -1,12 +1,14 @@
 """Which engine settings are worth measuring, in which order.
 
-Measured on x86-64 CPUs: caches of two types keep every width on the same attention code at
+Measured on x86-64 CPUs, with libllama: caches of two types keep every width on the same attention code at
 no cost; which code multiplies weights depends on the width for K-quants and F16, and on repacking and the tiled
-kernels for K-quants.
+kernels for K-quants. With ik_llama.cpp all widths up to 31 agree in every number format while flash attention is off,
+and cache types stay what the launch asked for; quantized values need flash attention.
 """
 
 from __future__ import annotations
 
+from pilotfish.daemon.config.types import STOCK_ENGINE
 from pilotfish.hooks.types import EngineOptions, EngineSetting
 
 MIXED_CACHES = (("bf16", "f16"), ("q8_0", "f16"), ("f16", "bf16"), ("q8_0", "q8_0"))
@@ -15,7 +17,13 @@ WEIGHTS = ((True, ()), (False, UNTILED), (True, UNTILED), (False, ()))  # repack
 
 
 def stock_setting(options: EngineOptions, engine: str) -> EngineSetting:
-    """What stock would run with after this launch: what was asked for, and f16 caches and the engine's choice else."""
+    """What stock would run with after this launch: what was asked for, and f16 caches and the engine's choice else.
+
+    Another engine than stock's is measured against its own plain decoding in the one setting that is known to be exact.
+    """
+    if engine != STOCK_ENGINE:
+        flash = bool(options.cache_type_k or options.cache_type_v) and options.flash_attention is not False
+        return EngineSetting(*_caches(options), flash, engine=engine)
     return EngineSetting(*_caches(options), options.flash_attention, engine=engine)
 
 
@@ -25,10 +33,12 @@ def _caches(options: EngineOptions) -> tuple[str, str]:
 
 
 def candidates(options: EngineOptions, engine: str, *, weights_first: bool) -> list[EngineSetting]:
-    """Settings that keep to what the launch asked for, the likeliest first, stock's own not among them.
+    """Settings that keep to what the launch asked for, the likeliest first; stock's own only where there is no other.
 
     The first is the same either way; then come its variants of weight products, or the other caches.
     """
+    if engine != STOCK_ENGINE:
+        return [stock_setting(options, engine)]
     own = _caches(options)
     asked = options.cache_type_k or options.cache_type_v
     caches = (own,) if asked or options.flash_attention is False else MIXED_CACHES

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.daemon.certify.device import device_name
-from pilotfish.daemon.certify.lanes import ranges
+from pilotfish.daemon.certify.lanes import ranges, reference
 from pilotfish.daemon.certify.probe_wire import lane_from_json, lane_to_json, typed
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.protocols import CertifiableVerifier, Verifier
@@ -118,7 +118,8 @@ class Certificate:
         lane = self.lane
         where = f" up to {lane.max_context} tokens" if lane.max_context and lane.max_context < self.n_ctx else ""
         why = f"; {lane.reason}" if lane.max_width == 1 and lane.reason else ""
-        dearer = f", prompts take {self.prompt_ratio:.2f}x stock's time" if self.prompt_ratio > DEARER else ""
+        prompts = f", prompts take {self.prompt_ratio:.2f}x {reference(lane.setting.engine)}"
+        dearer = prompts if self.prompt_ratio > DEARER else ""
         return f"widths {ranges(lane.widths)}{where}, parity {lane.parity} ({lane.setting.title}){dearer}{why}"
 
 

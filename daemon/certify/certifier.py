@@ -36,6 +36,7 @@ from pilotfish.daemon.certify.lanes import (
     plain_ratio,
     ranges,
     ranked,
+    reference,
 )
 from pilotfish.daemon.certify.measure import (
     COST_WIDTHS,
@@ -253,7 +254,7 @@ class Certifier:
 
     def _certificate(self, offer: Offer | None) -> Certificate:
         lane = self._explained(offer.lane) if offer else self._plain()
-        measured = next((m for m in self._measured if offer and m.setting == lane.setting), None)
+        measured = next((m for m in reversed(self._measured) if offer and m.setting == lane.setting), None)
         evidence = self._evidence if offer else None
         costs = measured.costs if measured else self._measured[0].costs if self._measured else {}
         return Certificate(
@@ -295,7 +296,7 @@ class Certifier:
         if refused and self._evidence is None:
             offer, measured = min(refused, key=lambda pair: plain_ratio(pair[0].lane, pair[1]))
             ratio = plain_ratio(offer.lane, measured)
-            figures = f"{ratio:.2f}x stock's time, prompts {measured.prompt_ratio:.2f}x"
+            figures = f"{ratio:.2f}x {reference(self._task.engine)}, prompts {measured.prompt_ratio:.2f}x"
             reasons.append(f"widths {ranges(offer.lane.widths)} are alike, but plain steps would take {figures}")
         return "; ".join([*reasons, *self._notes])
 

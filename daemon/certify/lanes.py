@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pilotfish.daemon.config.types import STOCK_ENGINE
 from pilotfish.hooks.types import EngineSetting, Lane, Parity
 
 MAX_WIDTH = 33  # wider blocks never paid on the machines measured: a forward's cost grows with its width
@@ -122,7 +123,7 @@ def offers(measured: Measured, stock: Measured, switch_points: Sequence[int]) ->
 
 
 def _offer(measured: Measured, stock: Measured, widths: tuple[int, ...], limit: int | None) -> Offer:
-    as_stock = widths[0] == 1 and same_steps(measured, stock)
+    as_stock = widths[0] == 1 and measured.setting.engine == STOCK_ENGINE and same_steps(measured, stock)
     parity = Parity.STOCK if as_stock else Parity.LANE
     lane = Lane(measured.setting.title, widths, measured.setting, parity, max_context=limit)
     return Offer(
@@ -175,6 +176,11 @@ def cost_at(costs: Costs, width: int, position: int) -> float:
         return costs[low, position] * width / low
     share = (width - low) / (high - low)
     return costs[low, position] + share * (costs[high, position] - costs[low, position])
+
+
+def reference(engine: str) -> str:
+    """Whose time ratios are relative to, for a person."""
+    return "stock's time" if engine == STOCK_ENGINE else f"the time of {engine}'s plain decoding"
 
 
 def plain_ratio(lane: Lane, measured: Measured) -> float:

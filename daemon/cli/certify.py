@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pilotfish.daemon.certify.lanes import ranges
+from pilotfish.daemon.certify.lanes import ranges, reference
 from pilotfish.daemon.cli.console import err, out
+from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE
 
 if TYPE_CHECKING:
     from pilotfish.daemon.certify.certificate import Certificate
@@ -32,9 +33,16 @@ _CACHE_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_
 @click.option("--cache-type-k", type=_CACHE_TYPES, help="As the launch sets it (OLLAMA_KV_CACHE_TYPE).")
 @click.option("--cache-type-v", type=_CACHE_TYPES, help="As the launch sets it (OLLAMA_KV_CACHE_TYPE).")
 @click.option("--flash/--no-flash", "flash_attention", default=None, help="As the launch sets it.")
+@click.option("--engine", type=click.Choice(list(ENGINES)), help="What computes; the config's choice by default.")
 @click.option("--parity", type=click.Choice(["lane", "stock"]), help="The promise wanted; the config's by default.")
 def command(
-    model: str, budget: float, as_json: bool, root: Path | None, parity: str | None, **launch: int | str | None
+    model: str,
+    budget: float,
+    as_json: bool,
+    root: Path | None,
+    engine: str | None,
+    parity: str | None,
+    **launch: int | str | None,
 ) -> None:
     """Find the lane of MODEL, a name in the store or a .gguf file, and keep the certificate for the next load.
 
@@ -44,17 +52,19 @@ def command(
     from pilotfish.daemon.config import files
     from pilotfish.daemon.config.paths import state_dir
     from pilotfish.daemon.registry.registry import Registry
-    from pilotfish.hooks.errors import EngineError
+    from pilotfish.daemon.registry.verifiers import chosen_verifier
     from pilotfish.hooks.types import EngineOptions, Parity
 
     settings = files.load()
-    verifier = Registry.load(settings).verifier("llama")
-    if verifier is None:
-        raise EngineError("no verifier is named 'llama'; install it with: pip install 'pilotfish[llama]'")
     options = EngineOptions(state_dir=state_dir(), **launch)  # type: ignore[arg-type]  # click checked the types
     pin = _pin(model, root, options)
-    configured = settings.for_model(pin.name).speculation.parity
-    wanted = Parity(parity) if parity else Parity.STOCK if configured is Parity.STOCK else Parity.LANE
+    configured = settings.for_model(pin.name)
+    of_config = configured.speculation.parity
+    wanted = Parity(parity) if parity else Parity.STOCK if of_config is Parity.STOCK else Parity.LANE
+    engine = engine or (STOCK_ENGINE if wanted is Parity.STOCK else configured.engine.choice)
+    if wanted is Parity.STOCK and engine != STOCK_ENGINE:
+        raise click.UsageError(f'parity "stock" is for the engine {STOCK_ENGINE} alone: {engine} has other kernels')
+    verifier = chosen_verifier(Registry.load(settings), engine)
     with _progress(budget) as report:
         certificate, path = certify(pin, verifier, options, parity=wanted, budget=budget, progress=report)
     if as_json:
@@ -114,7 +124,7 @@ def show(certificate: Certificate) -> None:
     lane = certificate.lane
     out.print(f"[bold]{certificate.model}[/]: {certificate.summary()}")
     out.print(
-        f"  a plain step takes {certificate.plain_ratio:.2f}x stock's time, a prompt "
+        f"  a plain step takes {certificate.plain_ratio:.2f}x {reference(lane.setting.engine)}, a prompt "
         f"{certificate.prompt_ratio:.2f}x; with speculation "
         f"{certificate.expected_ratio:.2f}x is expected"
     )

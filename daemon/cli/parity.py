@@ -14,8 +14,9 @@ from rich.table import Table
 from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.config.types import ENGINES
 from pilotfish.daemon.lab.parity_runs import N_CONTENDERS, Subject, Trial, contenders_for, contenders_of, run_parity
-from pilotfish.daemon.lab.subjects import FULL, STOCK_LANE, model_path, variant
+from pilotfish.daemon.lab.subjects import FULL, model_path, stock_lane, variant
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
 from pilotfish.hooks.types import EngineOptions
 
@@ -25,6 +26,7 @@ from pilotfish.hooks.types import EngineOptions
 @click.option("--full", is_flag=True, help=f"256 tokens, with the weights requantized to {', '.join(FULL)}.")
 @click.option("--tokens", type=click.IntRange(1, 3000), help="Tokens per answer. Default: 64, or 256 with --full.")
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads of the engine.")
+@click.option("--engine", type=click.Choice(list(ENGINES)), help="What computes; the config's choice by default.")
 @click.option("--drafter", "drafters", multiple=True, help="Also this drafter, as the config has it; may be repeated.")
 @click.option("--control", is_flag=True, help="The control: stock settings and every width. Differences are expected.")
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
@@ -35,6 +37,7 @@ def command(
     full: bool,
     tokens: int | None,
     threads: int | None,
+    engine: str | None,
     drafters: tuple[str, ...],
     control: bool,
     root: Path | None,
@@ -47,6 +50,7 @@ def command(
     kinds: Sequence[str | None] = FULL if full else (None,)
     options = EngineOptions(threads=threads)
     settings = files.load()
+    engine = engine or settings.engine.choice
     own = contenders_of(settings, drafters)
     trials: list[Trial] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -56,9 +60,14 @@ def command(
         for kind in kinds:
             progress.update(task, description=f"loading {model} {kind or ''}")
             path = variant(source, kind) if kind else source
-            lane = STOCK_LANE if control else None
             subject = Subject.load(
-                path, state_dir(), lane=lane, options=options, certified=not full, plugins=settings.plugins
+                path,
+                state_dir(),
+                verifier=engine,
+                lane=stock_lane(engine) if control else None,
+                options=options,
+                certified=not full,
+                plugins=settings.plugins,
             )
             n = tokens or (256 if full else 64)
             contenders = (*contenders_for(subject.engine.lane), *own)

@@ -12,6 +12,8 @@ from pilotfish.hooks.types import Parity
 from pilotfish.manifests.names import ModelName
 
 LIBLLAMA = ("bundled", "ollama")
+STOCK_ENGINE = "llama"  # the verifier that computes with the library of plain Ollama
+ENGINES = {STOCK_ENGINE: "pip install 'pilotfish[llama]'", "ik": "pip install 'pilotfish[ik]'"}
 MAX_WIDTH = 64
 
 
@@ -60,9 +62,10 @@ class Plugins:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """`[engine]`: whose libllama computes, and what runs beside a runner. A running one follows the idle times; the
-    rest waits for the next load."""
+    """`[engine]`: which verifier computes, whose libllama, what runs beside a runner. A running one follows the idle
+    times; the rest waits for the next load."""
 
+    choice: str = STOCK_ENGINE
     libllama: str = "bundled"  # or "ollama": the one of the user's Ollama
     sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
     certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
@@ -96,6 +99,18 @@ class Config:
     daemon: Daemon = field(default_factory=Daemon)
     front: Front = field(default_factory=Front)
     path: Path | None = None
+
+    @property
+    def verifier(self) -> str:
+        """The registry name of the verifier that computes: stock's ids come from stock's own library only."""
+        return STOCK_ENGINE if self.speculation.parity == "stock" else self.engine.choice
+
+    @property
+    def why_not_chosen(self) -> str:
+        """Why another engine than the chosen one computes, for a person; empty when the chosen one does."""
+        if self.verifier == self.engine.choice:
+            return ""
+        return f'parity = "stock" keeps to {STOCK_ENGINE}: {self.engine.choice} gives the ids of other kernels'
 
     def for_model(self, name: str) -> Config:
         """What is in force for one model: its own settings over the general ones, and no `models` any more.

@@ -17,11 +17,11 @@ from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed, System, command
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import EngineError, PilotfishError
+from pilotfish.daemon.registry.verifiers import chosen_verifier
+from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.pins import pin_file
 
-VERIFIER = "llama"
 WARM_UP = Workload("warm-up", "open", "Say hello.", "")
 WARM_UP_TOKENS = 16
 
@@ -41,9 +41,7 @@ def bring_certificate(
     With `make` a missing one is measured first and kept for the user, too. A runner without one would measure it in
     an idle minute, perhaps while another system is being timed.
     """
-    verifier = Registry.load(config).verifier(VERIFIER)
-    if verifier is None:
-        raise EngineError("libllama is not installed: pip install 'pilotfish[llama]'")
+    verifier = chosen_verifier(Registry.load(config), config.verifier)
     options = EngineOptions(n_ctx=context, threads=threads, state_dir=state_dir())
     pin, parity = pin_file(model, state_dir()), config.speculation.parity
     found = find_lane(pin, verifier, options, parity)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pilotfish.daemon.certify.lookup import engine_environment, find_lane
 from pilotfish.daemon.chat.chat_template import ChatTemplate, Conversation
-from pilotfish.daemon.config.types import Config, Drafters, Plugins, Speculation
+from pilotfish.daemon.config.types import STOCK_ENGINE, Config, Drafters, Plugins, Speculation
 from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
 from pilotfish.daemon.core.generator import Generator
@@ -23,13 +23,12 @@ from pilotfish.daemon.drafters.member import DrafterState
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.registry.verifiers import chosen_verifier
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, Parity, SamplingParams, TargetPin
 from pilotfish.manifests.gguf import read_metadata
 from pilotfish.manifests.pins import pin_file
-
-VERIFIER = "llama"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +106,27 @@ class Subject:
         path: Path,
         state_dir: Path | None,
         *,
+        verifier: str = STOCK_ENGINE,
         lane: Lane | None = None,
         options: EngineOptions | None = None,
         certified: bool = False,
         plugins: Plugins | None = None,
     ) -> Subject:
-        """Load the GGUF at `path` in `lane`, or in the lane that the check at load finds. `close` it afterwards.
+        """Load the GGUF at `path` with the verifier of that name, in `lane` or in the one that the check at load finds.
 
-        With `certified` a certificate's lane comes first. Its environment stays in force, so one process can do that
-        for one model only.
+        `close` it afterwards. With `certified` a certificate's lane comes first. Its environment stays in force, so one
+        process can do that for one model only.
         """
-        verifier = Registry.load().verifier(VERIFIER)
-        if verifier is None:
-            raise EngineError("libllama is not installed: pip install 'pilotfish[llama]'")
+        engine_of = chosen_verifier(Registry.load(), verifier)
         pin = pin_file(path, state_dir)
         options = replace(options or EngineOptions(), state_dir=state_dir)
         if lane is None and certified:
-            lane = find_lane(pin, verifier, options).lane
+            lane = find_lane(pin, engine_of, options).lane
         before = private_bytes()
         with engine_environment(lane):
-            engine = verifier.load(pin, lane, options)
+            engine = engine_of.load(pin, lane, options)
         template = ChatTemplate.of_model(read_metadata(path).chat_template, pin.tokenizer, engine.tokenizer)
-        return cls(pin, engine, template, verifier, options, before, plugins or Plugins())
+        return cls(pin, engine, template, engine_of, options, before, plugins or Plugins())
 
     def close(self) -> None:
         """Let every drafter go, then the engine."""
@@ -176,7 +174,8 @@ class Subject:
         for name in generator.config.drafters.order:
             found = generator.pool.describe().get(name)
             if found is None:
-                raise EngineError("; ".join(map(str, generator.registry.problems)))
+                problems = "; ".join(map(str, generator.registry.problems))
+                raise EngineError(problems or f"{self.pin.name}: no drafts in its lane: {self.engine.lane.reason}")
             if found["state"] != DrafterState.READY:
                 raise EngineError(f"drafter {name} is {found['state']}: {found['about']}")
         return generator

@@ -15,7 +15,10 @@ from pilotfish.manifests.store import Store
 
 FULL = ("Q4_0", "Q4_1", "Q8_0", "Q4_K_M", "Q6_K")
 
-STOCK_LANE = Lane("stock settings, every width", tuple(range(1, 17)), EngineSetting(), parity=Parity.NONE)
+
+def stock_lane(engine: str) -> Lane:
+    """What differs: the engine as it comes, in every width."""
+    return Lane("stock settings, every width", tuple(range(1, 17)), EngineSetting(engine=engine), parity=Parity.NONE)
 
 
 def model_path(name: str, root: Path | None = None) -> Path:

@@ -15,9 +15,9 @@ from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.registry.verifiers import chosen_verifier
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.model_card import ModelCard
-from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
@@ -25,17 +25,16 @@ from pilotfish.manifests.pins import pin_file
 
 log = logging.getLogger("pilotfish.runner")
 
-VERIFIER = "llama"
 _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}  # llama.h's llama_vocab_type
 
 
 def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, ModelCard]:
     """Blocks until the model is ready. Raises BrokenModel or EngineError, naming the file."""
     registry = Registry.load(config)
-    verifier = registry.verifier(VERIFIER)
-    if verifier is None:
-        raise EngineError(f"no verifier is named {VERIFIER!r}; install it with: pip install 'pilotfish[llama]'")
+    verifier = chosen_verifier(registry, config.verifier)
     pin = pin_file(launch.model, state_dir, blob=launch.blob)
+    if config.why_not_chosen:
+        log.info("%s: %s", pin.name, config.why_not_chosen)
     registry.notify_pinned(pin)
     options = launch.engine_options(state_dir)
     found = find_lane(pin, verifier, options, config.speculation.parity)
@@ -57,7 +56,7 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     costs = CostModel(lane.widths)
     costs.seed(found.certificate.costs if found.certificate else ())
     budget = config.engine.certify_budget_s
-    job = job_line(pin, options, config.speculation.parity, VERIFIER, budget) if found.identity and budget else ""
+    job = job_line(pin, options, config.speculation.parity, verifier.name, budget) if found.identity and budget else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
     pool = pool_for(engine, pin, verifier, options, config, before=before, state_dir=state_dir)
     return Generator(engine, pin, registry, config, costs=costs, pool=pool), card

@@ -23,7 +23,7 @@ import uvloop
 
 from pilotfish.daemon.certify.idle_certifier import IdleCertifier, certifying, idle_certifier
 from pilotfish.daemon.config import files, paths
-from pilotfish.daemon.config.types import Config, Engine, Verifiers
+from pilotfish.daemon.config.types import ENGINES, Config, Engine, Verifiers
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.daemon.http.serving import listeners, serving
@@ -172,13 +172,13 @@ def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor
 
 
 def _configured(floor: Floor) -> Config:
-    """The config, with libllama's log sent to stderr where somebody reads it there."""
+    """The config, with the engines' logs sent to stderr where somebody reads it there."""
     settings = files.load_or_last_good()
     if not floor.engine_log_is_read:
         return settings
     tables = settings.verifiers.tables
-    llama = {"log": "stderr", **tables.get("llama", {})}
-    return replace(settings, verifiers=Verifiers({**tables, "llama": llama}))
+    logging_there = {name: {"log": "stderr", **tables.get(name, {})} for name in ENGINES}
+    return replace(settings, verifiers=Verifiers({**tables, **logging_there}))
 
 
 def _stop_on_signals() -> asyncio.Event:

@@ -11,9 +11,7 @@ import os
 from pathlib import Path
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.manifests.fingerprints import library_fingerprint
-
-_fingerprints: dict[Path, str] = {}
+from pilotfish.plugins._cells import fingerprint
 
 
 def expected_folder() -> Path:
@@ -28,12 +26,4 @@ def expected_folder() -> Path:
 
 def fingerprint_of(folder: Path, state_dir: Path | None) -> str:
     """A SHA-256 (hex) over the libraries in `folder`; each file is hashed once per state of it."""
-    if folder not in _fingerprints:
-        files = {path.resolve() for path in folder.iterdir() if _is_library(path.name)}
-        _fingerprints[folder] = library_fingerprint(files, state_dir)
-    return _fingerprints[folder]
-
-
-def _is_library(name: str) -> bool:
-    stem = name.removeprefix("lib")
-    return stem.startswith(("llama", "ggml")) and any(end in name for end in (".so", ".dylib", ".dll"))
+    return fingerprint.fingerprint_of((folder,), state_dir)

@@ -6,18 +6,13 @@ import ctypes
 import os
 from typing import Any
 
-import psutil
-
-from pilotfish.hooks.errors import BrokenModel, EngineError
+from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
+from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK, cache_type, default_threads
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import last_words, lib
 
-CACHE_TYPES = {
-    "f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3, "iq4_nl": 20, "q5_0": 6, "q5_1": 7,
-}  # fmt: skip
-
-CELL_BLOCK = 256  # cells are allotted in multiples of this
 BLOCK_ROOM = 16  # rows of logits a context has room for at least; no lane found at load is wider
 
 
@@ -34,13 +29,6 @@ def exact_setting(options: EngineOptions) -> EngineSetting:
     if options.cache_type_k or options.cache_type_v or not flash:
         return EngineSetting(options.cache_type_k or "f16", options.cache_type_v or "f16", flash)
     return EngineSetting("bf16", "f16", True)
-
-
-def default_threads() -> int:
-    """Physical cores, as llama-server counts them, within what this process may use."""
-    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return max(1, min(cores, allowed))
 
 
 def load_model(pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> Any:
@@ -90,8 +78,8 @@ def make_context(
     params.swa_full = swa_full
     params.n_outputs_max = width
     params.n_outputs_max_per_seq = width
-    params.type_k = _cache_type(pin, setting.cache_type_k)
-    params.type_v = _cache_type(pin, setting.cache_type_v)
+    params.type_k = cache_type(pin, setting.cache_type_k, CACHE_TYPES)
+    params.type_v = cache_type(pin, setting.cache_type_v, CACHE_TYPES)
     params.flash_attn_type = _FLASH[setting.flash_attention]
     return LlamaContext(model, params, pin.name, width)
 
@@ -103,15 +91,7 @@ _FLASH = {
 }
 
 
-def _cache_type(pin: TargetPin, name: str) -> int:
-    try:
-        return CACHE_TYPES[name.lower()]
-    except KeyError:
-        known = ", ".join(CACHE_TYPES)
-        raise EngineError(f"{pin.name}: unknown cache type {name!r}; use one of {known}") from None
-
-
-def cuts_its_tail(model: Any, context: LlamaContext) -> str:
+def cuts_its_tail(model: Any, context: CellContext) -> str:
     """Empty when the cache can give up its last cells, otherwise why not. Found out by trying; clears the cache."""
     if lib.llama_model_n_swa(model) > 0:
         return "its sliding window forgets cells that a rollback would need"

@@ -11,7 +11,8 @@ import numpy as np
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
-from pilotfish.plugins._llama.context import LlamaContext, Logits
+from pilotfish.plugins._cells.context import Logits
+from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import lib, settle_log
 from pilotfish.plugins._llama.model import STOCK, exact_setting, load_model, make_context
 from pilotfish.plugins._llama.tokenizer import LlamaTokenizer

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from pilotfish.hooks.errors import EngineError, UsageError
+from pilotfish.plugins._cells.setting import default_threads
 from pilotfish.plugins._llama.library import last_words, lib
-from pilotfish.plugins._llama.model import default_threads
 
 _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 

@@ -12,19 +12,17 @@ does not allow, so only tokens that just passed the mask are ever accepted.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
-from pilotfish.plugins._llama.context import LlamaContext, Logits
+from pilotfish.plugins._cells.candidates import Candidates
+from pilotfish.plugins._cells.context import CellContext, Logits
+from pilotfish.plugins._cells.grammar import grammar_of
+from pilotfish.plugins._cells.sampling_options import biases, is_greedy, penalizes, penalty_window, validate
 from pilotfish.plugins._llama.library import lib
-from pilotfish.plugins.verifiers._llama_grammar import compile_grammar, grammar_of
-
-_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+from pilotfish.plugins.verifiers._llama_grammar import compile_grammar
 
 
 class LlamaSampler:
@@ -35,9 +33,9 @@ class LlamaSampler:
     """
 
     def __init__(
-        self, context: LlamaContext, vocab: Any, params: SamplingParams, prompt: Sequence[int], eog: frozenset[int]
+        self, context: CellContext, vocab: Any, params: SamplingParams, prompt: Sequence[int], eog: frozenset[int]
     ) -> None:
-        _validate(params)
+        validate(params)
         self._context, self._vocab, self._params, self._eog = context, vocab, params, eog
         self._grammar_text = grammar_of(params)
         self._grammar: Any = None
@@ -69,8 +67,8 @@ class LlamaSampler:
         """
         self.close()
         self._start(prompt, emitted)
-        if not self._greedy:
-            one = _Candidates(1)
+        if not is_greedy(self._params):
+            one = _candidates(1)
             last = lib.llama_sampler_chain_get(self._chain, lib.llama_sampler_chain_n(self._chain) - 1)
             for _ in range(draws):  # the distribution draws exactly once per row, whatever the row holds
                 lib.llama_sampler_apply(last, one.pointer)
@@ -83,20 +81,15 @@ class LlamaSampler:
                 lib.llama_sampler_free(sampler)
         self._chain = self._grammar = None
 
-    @property
-    def _greedy(self) -> bool:
-        # below temperature 0 the whole chain comes down to an argmax, except that `typical` may drop the maximum
-        return self._params.temperature <= 0 and self._params.typical_p >= 1
-
     def _start(self, prompt: Sequence[int], emitted: Sequence[int]) -> None:
         if self._grammar_text:
             schema = "" if self._params.grammar else self._params.json_schema
             self._grammar = compile_grammar(self._vocab, self._grammar_text, schema)
-            self._candidates, self._one = _Candidates(self._context.n_vocab), _Candidates(1)
+            self._candidates, self._one = _candidates(self._context.n_vocab), _candidates(1)
             for token in emitted:
                 lib.llama_sampler_accept(self._grammar, token)
         self._chain = self._build()
-        if _penalizes(self._params):  # no other sampler looks back
+        if penalizes(self._params):  # no other sampler looks back
             window = self._params.repeat_last_n
             for token in (*prompt[-window:], *emitted):
                 lib.llama_sampler_accept(self._chain, token)
@@ -109,13 +102,12 @@ class LlamaSampler:
 
     def _samplers(self) -> list[Any]:
         p, n_vocab = self._params, self._context.n_vocab
-        # a window beyond the context holds no more tokens, but libllama would reserve memory for it
-        window = max(0, min(p.repeat_last_n, self._context.cells))
+        window = penalty_window(p, self._context.cells)  # libllama reserves memory for all of it
         samplers = [lib.llama_sampler_init_logit_bias(n_vocab, len(bias), bias)] if (bias := self._biases()) else []
         samplers.append(
             lib.llama_sampler_init_penalties(n_vocab, window, p.repeat_penalty, p.frequency_penalty, p.presence_penalty)
         )
-        if self._greedy:
+        if is_greedy(self._params):
             return [*samplers, lib.llama_sampler_init_greedy()]
         keep = max(0, p.min_keep)
         return [
@@ -129,13 +121,9 @@ class LlamaSampler:
         ]
 
     def _biases(self) -> Any:
-        """The request's biases (ids outside the vocabulary are ignored, as stock does), bans, and suppressed ids."""
-        pairs = [(token, bias) for token, bias in self._params.logit_bias if 0 <= token < self._context.n_vocab]
-        if self._params.ignore_eos:
-            pairs += [(token, -math.inf) for token in sorted(self._eog)]
         count = ctypes.c_int32()
         suppressed = lib.llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(count))
-        pairs += [(suppressed[i], -math.inf) for i in range(count.value)]
+        pairs = biases(self._params, self._context.n_vocab, self._eog, suppressed[: count.value])
         return (lib.llama_logit_bias * len(pairs))(*pairs)
 
     def _sample_by_grammar(self, i: int) -> int:
@@ -170,44 +158,5 @@ class LlamaSampler:
         raise RequestError("the grammar and the other sampling options leave no token to choose; relax one of them")
 
 
-class _Candidates:
-    """A `llama_token_data_array` over a numpy array."""
-
-    def __init__(self, size: int) -> None:
-        self.array = np.zeros(size, dtype=_CANDIDATE)
-        self._ids = np.arange(size, dtype=np.int32)
-        self._data = self.array.ctypes.data_as(lib.llama_token_data_p)
-        self._struct = lib.llama_token_data_array(self._data, size, -1, False)
-        self.pointer = ctypes.byref(self._struct)
-
-    def fill(self, row: Logits) -> None:
-        """Set ids and logits anew: samplers sort the array in place and may point elsewhere."""
-        self.array["id"] = self._ids
-        self.array["logit"] = row
-        self._struct.data, self._struct.size = self._data, len(self.array)
-        self._struct.selected, self._struct.sorted = -1, False
-
-    def any_left(self) -> bool:
-        """Whether any logit is above minus infinity."""
-        return bool((self.array["logit"] > -np.inf).any())
-
-    def selected(self) -> int:
-        """The id that the chain selected."""
-        token: int = self._struct.data[self._struct.selected].id
-        return token
-
-
-def _penalizes(params: SamplingParams) -> bool:
-    neutral = params.repeat_penalty == 1 and params.frequency_penalty == 0 and params.presence_penalty == 0
-    return params.repeat_last_n > 0 and not neutral
-
-
-def _validate(params: SamplingParams) -> None:
-    if not (math.isfinite(params.repeat_penalty) and params.repeat_penalty > 0):
-        raise RequestError(f"repeat_penalty: must be finite and greater than 0, got {params.repeat_penalty}")
-    for name in ("frequency_penalty", "presence_penalty"):
-        if not math.isfinite(getattr(params, name)):
-            raise RequestError(f"{name}: must be finite, got {getattr(params, name)}")
-    for name in ("temperature", "top_p", "min_p", "typical_p"):
-        if math.isnan(getattr(params, name)):
-            raise RequestError(f"{name}: must be a number, got nan")
+def _candidates(size: int) -> Candidates:
+    return Candidates(lib.llama_token_data, lib.llama_token_data_array, size)

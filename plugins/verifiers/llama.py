@@ -8,22 +8,21 @@ Importing this module loads nothing; libllama comes in with the first model. Con
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.hooks.errors import ConfigError, EngineError
+from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import VerifierFactory, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import DeviceMemory, EngineOptions, EngineSetting, Footprint, Lane, TargetPin
+from pilotfish.plugins._cells.log import log_target
+from pilotfish.plugins._cells.setting import check_setting
 
 if TYPE_CHECKING:
-    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
-    from pilotfish.plugins.verifiers._llama_probe import LlamaProbe
-
-LOG_TARGETS = ("logger", "stderr")
+    from pilotfish.plugins._cells.engine import CellEngine
+    from pilotfish.plugins._cells.probe import CellProbe
 
 
 class LlamaVerifier:
@@ -32,27 +31,27 @@ class LlamaVerifier:
     name = "llama"
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        self.log = (config or {}).get("log", "logger")
-        if self.log not in LOG_TARGETS:
-            raise ConfigError(f"verifiers.llama.log: expected one of {', '.join(LOG_TARGETS)}, got {self.log!r}")
+        self.log = log_target(self.name, config or {})
 
-    def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> LlamaEngine:
+    def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> CellEngine:
         """Load `pin` in `lane`, or in the lane that real forwards show to be safe when `lane` is None.
 
         Raises BrokenModel when libllama refuses the file and EngineError when the library or its settings
         are at fault; both name the model and carry libllama's own last words.
         """
         self._prepare(pin, lane.setting if lane else None)
-        from pilotfish.plugins.verifiers._llama_engine import load
+        from pilotfish.plugins._cells.loading import load
+        from pilotfish.plugins.verifiers._llama_dialect import LlamaDialect
 
-        return load(pin, lane, options)
+        return load(LlamaDialect(), pin, lane, options)
 
-    def probe(self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> LlamaProbe:
+    def probe(self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> CellProbe:
         """Load `pin` in `setting` for certification. Raises as `load`."""
         self._prepare(pin, setting)
-        from pilotfish.plugins.verifiers._llama_probe import open_probe
+        from pilotfish.plugins._cells.probe import open_probe
+        from pilotfish.plugins.verifiers._llama_dialect import LlamaDialect
 
-        return open_probe(pin, setting, max_width, options)
+        return open_probe(LlamaDialect(), pin, setting, max_width, options)
 
     def fingerprint(self, state_dir: Path | None) -> str:
         """The fingerprint of the libraries that `load` would use; loads nothing. Raises EngineError."""
@@ -96,9 +95,8 @@ class LlamaVerifier:
         requantize(source, target, kind)
 
     def _prepare(self, pin: TargetPin, setting: EngineSetting | None) -> None:
-        for name, value in setting.environment if setting else ():
-            if os.environ.get(name) != value:  # ggml reads these once, so it is too late to set them here
-                raise EngineError(f"{pin.name}: its engine setting needs {name}={value}; set it at the start")
+        if setting is not None:
+            check_setting(pin, setting, self.name)
         self._open_library(pin.name)
 
     def _open_library(self, name: str) -> None:

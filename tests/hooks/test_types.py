@@ -22,6 +22,7 @@ OTHERS = {
 def test_a_setting_has_a_title_for_people() -> None:
     assert SETTING.title == "flash, K bf16, V f16, not repacked, SWITCH=0"
     assert EngineSetting("f16", "f16", None).title == "flash auto, K f16, V f16"
+    assert EngineSetting("f16", "f16", False, engine="ik").title == "ik: no flash, K f16, V f16"
 
 
 @pytest.mark.parametrize("part", OTHERS)

@@ -53,9 +53,9 @@ def launch(blob, *more):
 
 @pytest.fixture
 def deciding(blob, state):
-    def decided(*more, config="", has_engine=True, argv=None):
+    def decided(*more, config="", packages=("llama_cpp", "ik_llama_cpp"), argv=None):
         parsed = parse(configuration.tomli.loads(config))
-        return decide(argv or launch(blob, *more), state, lambda: parsed, lambda: has_engine)
+        return decide(argv or launch(blob, *more), state, lambda: parsed, packages.__contains__)
 
     return decided
 
@@ -110,7 +110,24 @@ def test_of_models_that_share_a_weight_file_one_that_is_off_is_enough(deciding, 
 
 
 def test_without_an_engine_there_is_no_runner(deciding):
-    assert "pip install" in deciding(has_engine=False).reason
+    assert "pip install 'pilotfish[llama]'" in deciding(packages=("ik_llama_cpp",)).reason
+
+
+def test_the_engine_that_was_chosen_is_the_one_that_must_be_there(deciding):
+    ik = '[engine]\nchoice = "ik"\n'
+    decision = deciding(config=ik, packages=("ik_llama_cpp",))
+    assert (decision.runner, decision.ollama_libraries) == (True, False)
+    assert "engine ik" in decision.reason
+    assert "pip install 'pilotfish[ik]'" in deciding(config=ik, packages=("llama_cpp",)).reason
+
+
+@pytest.mark.parametrize("where", ["[speculation]", '[models."tiny:1b"]'])
+def test_stock_parity_excludes_other_engines_and_says_so(deciding, where):
+    config = f'[engine]\nchoice = "ik"\n{where}\nparity = "stock"\n'
+    decision = deciding(config=config, packages=("llama_cpp",))
+    assert decision.runner
+    assert 'parity = "stock" keeps to llama' in decision.reason
+    assert "pilotfish[llama]" in deciding(config=config, packages=("ik_llama_cpp",)).reason
 
 
 def test_the_manifests_are_gone_through_once(deciding, store):
@@ -133,13 +150,13 @@ def test_a_bad_config_is_a_reason(blob, state):
     def load():
         raise ConfigError("pilotfish.toml: speculation.enabled: expected true or false")
 
-    decision = decide(launch(blob), state, load, lambda: True)
+    decision = decide(launch(blob), state, load, lambda package: True)
     assert not decision.runner
     assert "speculation.enabled" in decision.reason
 
 
 def test_anything_that_raises_is_a_reason(blob, state):
-    decision = decide(launch(blob), state, lambda: 1 / 0, lambda: True)
+    decision = decide(launch(blob), state, lambda: 1 / 0, lambda package: True)
     assert not decision.runner
     assert "ZeroDivisionError" in decision.reason
 
@@ -223,7 +240,7 @@ def full(*arguments):
 @pytest.mark.parametrize("state_of", [lambda file: file, lambda file: file / "state"], ids=["a file", "below a file"])
 def test_a_state_folder_that_cannot_be_made_does_not_stop_speculation(blob, tmp_path, state_of):
     (tmp_path / "file").touch()
-    assert decide(launch(blob), state_of(tmp_path / "file"), Config, lambda: True).runner
+    assert decide(launch(blob), state_of(tmp_path / "file"), Config, lambda package: True).runner
 
 
 def test_a_pin_that_cannot_be_taken_anew_is_no_reason_for_ever(deciding, store, tmp_path, monkeypatch):
@@ -245,7 +262,7 @@ def test_whatever_is_raised_is_a_reason(blob, state, error):
     def load():
         raise error
 
-    assert type(error).__name__ in decide(launch(blob), state, load, lambda: True).reason
+    assert type(error).__name__ in decide(launch(blob), state, load, lambda package: True).reason
 
 
 def test_a_file_outside_a_store_is_called_by_its_name(deciding, tmp_path):

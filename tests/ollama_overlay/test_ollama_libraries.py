@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.ollama_overlay import abi, ollama_libraries
+from pilotfish.hooks import structures
+from pilotfish.ollama_overlay import ollama_libraries
 from pilotfish.ollama_overlay.ollama_libraries import compare, describe, unfit
 
 pytestmark = pytest.mark.model  # needs libllama
@@ -56,8 +57,8 @@ def test_a_structure_that_is_described_too_short_is_seen():
     class Shorter(ctypes.Structure):
         _fields_ = whole._fields_[:-4]
 
-    assert abi._fits(lib._lib, "llama_context_default_params", whole)
-    assert not abi._fits(lib._lib, "llama_context_default_params", Shorter)
+    assert structures.fits(lib._lib, "llama_context_default_params", whole)
+    assert not structures.fits(lib._lib, "llama_context_default_params", Shorter)
 
 
 @pytest.mark.parametrize(

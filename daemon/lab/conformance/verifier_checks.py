@@ -108,7 +108,7 @@ def rejected_proposals_change_nothing(harness: EngineHarness) -> None:
 
 def one_commit_or_many(harness: EngineHarness) -> None:
     """Commits of one token and one commit of all of them lead to the same history and the same next token."""
-    engine, prompt, n = harness.engine, harness.prompt, harness.max_width
+    engine, prompt, n = harness.engine, harness.prompt, min(harness.max_width, N)
     for sampling in harness.samplings:
         plain = harness.plain(sampling)
         with ready(engine, prompt, sampling) as singly:

@@ -44,11 +44,13 @@ class Lab:
         self.loaded: list[str] = []
         self.probes: list[FakeProbe] = []
 
-    def certify(self, budget: float = 10_000.0, parity: Parity = Parity.LANE, **options: object) -> Certificate:
+    def certify(
+        self, budget: float = 10_000.0, parity: Parity = Parity.LANE, engine: str = "llama", **options: object
+    ) -> Certificate:
         asked = EngineOptions(batch_size=64, **{"n_ctx": 1024, **options})  # type: ignore[arg-type]
         self.n_ctx = asked.n_ctx
         identity = identity_of(fake_pin(), "engine", asked, parity)
-        task = CertificationTask(identity, "fake:latest", asked, text="some natural text" * 9)
+        task = CertificationTask(identity, "fake:latest", asked, engine, text="some natural text" * 9)
         return Certifier(task, self._open, budget=budget, deadline=Deadline(budget, self.clock)).run()
 
     def _open(self, setting: EngineSetting, deadline: Deadline) -> FakeProbe:
@@ -210,6 +212,17 @@ def test_stock_parity_keeps_stock_settings_and_ends_at_the_switch() -> None:
     assert lane.widths == ALL
     assert lane.max_context is not None
     assert lane.max_context <= 256
+
+
+@pytest.mark.parametrize("asked", [{}, {"flash_attention": False}, {"flash_attention": True}])
+def test_another_engine_is_tried_without_flash_attention_and_never_promises_stocks_ids(asked: dict[str, bool]) -> None:
+    """Not even where its single steps give the rows of its own stock settings: those are not plain Ollama's."""
+    lab = Lab(lambda setting, clock: FakeProbe(one_kernel, setting="the same", clock=clock))
+    certificate = lab.certify(engine="ik", **asked)
+    assert certificate.lane.setting == EngineSetting("f16", "f16", False, engine="ik")
+    assert (certificate.lane.parity, certificate.lane.widths) == ("lane", ALL)
+    assert all(name.startswith("ik: ") for name in lab.loaded)
+    assert {width for width, _, _ in certificate.costs} > {1}
 
 
 def test_what_the_launch_sets_is_kept() -> None:

@@ -23,6 +23,7 @@ from pilotfish.daemon.certify.probe_wire import (
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
 SETTING = EngineSetting("bf16", "f16", environment=(("GGML_CPU_TILED_MM", "0"),))
 
@@ -56,11 +57,9 @@ def test_when_time_is_up_the_process_is_killed(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.model
 def test_rows_of_another_process_are_those_of_this_one(smollm2_path: Path, pin_of: Callable[[Path], TargetPin]) -> None:
-    from pilotfish.plugins.verifiers._llama_probe import open_probe
-
     setting = EngineSetting("bf16", "f16")
     options = EngineOptions(n_ctx=256, threads=1)
-    here, there = open_probe(pin_of(smollm2_path), setting, 3, options), None
+    here, there = LlamaVerifier().probe(pin_of(smollm2_path), setting, 3, options), None
     try:
         there = RemoteProbe(pin_of(smollm2_path), setting, 3, options, Deadline(120))
         assert (there.n_ctx, there.n_vocab, there.engine) == (here.n_ctx, here.n_vocab, here.engine)

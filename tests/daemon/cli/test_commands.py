@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from pilotfish.daemon.cli import COMMANDS, cli, main
+from tests.manifests.builders import tiny_gguf
 
 
 @pytest.fixture
@@ -54,6 +55,13 @@ def test_an_empty_store_lists_nothing_and_says_how_to_get_a_model(pilotfish, tmp
 def test_models_as_json_is_one_object(pilotfish, tmp_path):
     (tmp_path / "models" / "manifests").mkdir(parents=True)
     assert json.loads(pilotfish("models", "--json").stdout) == {"models": [], "skipped": []}
+
+
+def test_stocks_ids_cannot_be_certified_with_another_engine(pilotfish, tmp_path):
+    weights = tiny_gguf(tmp_path / "m.gguf")
+    refused = pilotfish("certify", str(weights), "--engine", "ik", "--parity", "stock")
+    assert refused.exit_code == 2
+    assert "other kernels" in refused.output
 
 
 def test_an_error_raised_on_purpose_is_one_line_and_exit_code_1(tmp_path):

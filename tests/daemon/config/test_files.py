@@ -41,6 +41,7 @@ max_width = 4
 [plugins]
 folders = ["drafters", "/opt/drafters"]
 [engine]
+choice = "ik"
 libllama = "ollama"
 [daemon]
 socket = "run/p.sock"
@@ -104,7 +105,7 @@ class TestWhatItSays:
             "smollm2:135m": ModelSettings(enabled=True, drafters=()),
             "qwen3": ModelSettings(parity=Parity.NONE, max_width=4),
         }
-        assert config.engine == Engine("ollama")
+        assert config.engine == Engine("ik", "ollama")
         assert config.daemon == Daemon(tmp_path / "run" / "p.sock")
         assert config.front.host == "0.0.0.0:9000"
 
@@ -168,6 +169,7 @@ class TestWhatIsWrong:
             ('[models]\n"a:b" = 1\n', r'models."a:b": expected a table \[models."a:b"\]'),
             ('[models."a b"]\n', r'models."a b": invalid model name'),
             ('[models.a]\n[models."A:latest"]\n', r'models."A:latest": the same model as .*models.a; keep one'),
+            ("[engine]\nchoice = 'auto'\n", "engine.choice: expected one of 'llama', 'ik', got 'auto'"),
             ("[engine]\nlibllama = 'mine'\n", "engine.libllama: expected one of 'bundled', 'ollama'"),
             ("[daemon]\nsocket = 1\n", "daemon.socket: expected a string"),
             ("speculation = [\n", "not valid TOML"),
@@ -289,3 +291,11 @@ class TestLastGood:
         monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is left where there is none
         assert config_file.candidates() == (config_file.SYSTEM_FILE,)
         assert load_or_last_good() == Config()
+
+
+def test_stock_parity_keeps_to_the_engine_of_stock_for_the_models_it_is_asked_for() -> None:
+    config = parse({"engine": {"choice": "ik"}, "models": {"qwen3": {"parity": "stock"}}})
+    assert (config.for_model("llama3").verifier, config.for_model("llama3").why_not_chosen) == ("ik", "")
+    assert config.for_model("qwen3").verifier == "llama"
+    assert "stock" in config.for_model("qwen3").why_not_chosen
+    assert config.for_models(["llama3", "qwen3"]).verifier == "llama"

@@ -9,7 +9,7 @@ import pytest
 
 from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.lab.parity_runs import Subject, contenders_for, contenders_of, first_difference, run_parity
-from pilotfish.daemon.lab.subjects import STOCK_LANE
+from pilotfish.daemon.lab.subjects import stock_lane
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions
@@ -71,13 +71,25 @@ def test_a_long_context_is_no_exception_with_any_number_of_threads(quantized, st
 @pytest.mark.model
 def test_the_control_outside_a_lane_finds_differences(quantized, state_dir):
     """Stock settings and every width: the same comparison fails, so passing it says something."""
-    subject = Subject.load(quantized("Q4_K_M"), state_dir, lane=STOCK_LANE, options=OPTIONS)
-    oracle = [contender for contender in contenders_for(STOCK_LANE) if "oracle" in contender.tables]
+    subject = Subject.load(quantized("Q4_K_M"), state_dir, lane=stock_lane("llama"), options=OPTIONS)
+    oracle = [contender for contender in contenders_for(subject.engine.lane) if "oracle" in contender.tables]
     try:
         trials = run_parity(subject, load_workloads(), MODES, n_predict=64, contenders=oracle)
         assert any(not trial.equal for trial in trials)
     finally:
         subject.close()
+
+
+@pytest.mark.model
+def test_another_engine_answers_alike_with_every_drafter(smollm2_path, state_dir):
+    subject = Subject.load(smollm2_path, state_dir, verifier="ik", options=replace(OPTIONS, threads=1))
+    try:
+        trials = list(run_parity(subject, load_workloads()[:2], MODES, n_predict=16))
+    finally:
+        subject.close()
+    assert [trial for trial in trials if not trial.equal] == []
+    assert sum(trial.accepted for trial in trials) > 0
+    assert {trial.lane for trial in trials} == {"ik: no flash, K f16, V f16"}
 
 
 @pytest.mark.model

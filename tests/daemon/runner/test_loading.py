@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, identity_of
-from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.config.types import Config, Engine, Speculation
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.loading import load
 from pilotfish.hooks.errors import EngineError
@@ -33,6 +34,20 @@ def test_a_load_takes_the_certified_lane_and_nothing_is_left_to_certify(smollm2_
         assert generator.engine.lane == lane
         assert generator.engine.n_ctx == 511  # room for the padding of the last forward
         assert card.certification == ""
+    finally:
+        generator.engine.close()
+
+
+@pytest.mark.parametrize(("parity", "engine"), [("lane", "ik"), ("stock", "llama")])
+def test_the_chosen_engine_computes_and_certifies_itself_unless_stocks_ids_are_asked_for(
+    smollm2_path: Path, tmp_path: Path, parity: str, engine: str
+) -> None:
+    config = Config(Speculation(parity=parity), engine=Engine("ik"))
+    generator, card = load(Launch(smollm2_path, context=256, threads=1), config, tmp_path)
+    try:
+        assert generator.engine.engine.name == generator.engine.lane.setting.engine == engine
+        assert generator.engine.lane.name.startswith("ik: ") == (engine == "ik")
+        assert json.loads(card.certification)["verifier"] == engine
     finally:
         generator.engine.close()
 

@@ -25,7 +25,7 @@ from tests.plugins.drafters.tiny_llama import write_tiny_llama
 from tests.plugins.verifiers.tiny_gguf import write_mamba, write_sliding_window
 
 if TYPE_CHECKING:
-    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+    from pilotfish.plugins._cells.engine import CellEngine
 
 GREEDY = SamplingParams(temperature=0)
 SEEDED = SamplingParams(temperature=0.8, seed=42, repeat_penalty=1.1)
@@ -115,7 +115,7 @@ class TestConformance(DrafterConformance):
 
 @pytest.mark.model
 @pytest.mark.parametrize("text", [CHAT, LONG], ids=["short", "long"])
-def test_smollm2_drafting_for_itself_is_never_rejected(engine: LlamaEngine, itself: LlamaDrafter, text: str) -> None:
+def test_smollm2_drafting_for_itself_is_never_rejected(engine: CellEngine, itself: LlamaDrafter, text: str) -> None:
     request = GenerationRequest(tuple(engine.tokenizer.encode(text)), GREEDY, n_predict=56)
     plain = answer(engine, request)
     itself.open(fake_pin(), request.prompt).close()  # so that it is ready from the first rounds on
@@ -129,7 +129,7 @@ def test_smollm2_drafting_for_itself_is_never_rejected(engine: LlamaEngine, itse
 @pytest.mark.model
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 def test_a_drafter_that_knows_nothing_changes_no_token(
-    engine: LlamaEngine, small: LlamaDrafter, sampling: SamplingParams
+    engine: CellEngine, small: LlamaDrafter, sampling: SamplingParams
 ) -> None:
     request = GenerationRequest(tuple(engine.tokenizer.encode(CHAT)), sampling, n_predict=32)
     plain = answer(engine, request)
@@ -140,7 +140,7 @@ def test_a_drafter_that_knows_nothing_changes_no_token(
 
 @pytest.mark.model
 def test_rejections_plain_stretches_and_other_sessions_leave_no_trace_in_its_guesses(
-    engine: LlamaEngine, itself: LlamaDrafter
+    engine: CellEngine, itself: LlamaDrafter
 ) -> None:
     prompt = engine.tokenizer.encode(CHAT)
     words = engine.tokenizer.encode("Alpha is the first letter. Alpha comes before beta.")

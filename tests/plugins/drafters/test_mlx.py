@@ -27,7 +27,7 @@ from tests.plugins.drafters.leasing_host import LeasingHost
 from tests.plugins.drafters.tiny_families import N_VOCAB, write_family
 
 if TYPE_CHECKING:
-    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+    from pilotfish.plugins._cells.engine import CellEngine
 
 TEXT = "One, two, three, four, five,"
 PROMPT = [1, *range(60, 100)]  # longer than the forward that computes rows
@@ -89,7 +89,7 @@ class TestConformance(DrafterConformance):
 @pytest.mark.drafters
 @pytest.mark.model
 def test_smollm2_drafts_for_smollm2_and_no_token_changes(
-    engine: LlamaEngine, load: Load, smollm2_path: Path, host: LeasingHost
+    engine: CellEngine, load: Load, smollm2_path: Path, host: LeasingHost
 ) -> None:
     request = GenerationRequest(tuple(engine.tokenizer.encode(TEXT)), SamplingParams(temperature=0), n_predict=40)
     plain = answer(engine, request)

@@ -137,7 +137,7 @@ def test_a_long_repetition_is_obeyed_or_refused_with_its_place(bytes_vocabulary:
 
 @pytest.mark.model
 def test_a_schema_larger_than_any_grammar_may_be_is_not_read() -> None:
-    from pilotfish.plugins.verifiers._llama_grammar import grammar_of
+    from pilotfish.plugins._cells.grammar import grammar_of
 
     schema = json.dumps({"description": "x" * 600_000})
     with pytest.raises(RequestError, match=r"json_schema: 6000.. characters; at most"):

@@ -14,11 +14,12 @@ from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDrive
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.protocols import CertifiableVerifier, Probe
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
-from pilotfish.plugins.verifiers.llama import LlamaVerifier
+from tests.conftest import VERIFIERS
 
 pytestmark = pytest.mark.model
 
 EXACT = EngineSetting("bf16", "f16")
+EXACT_ON = {"llama": EXACT, "ik": EngineSetting("f16", "f16", flash_attention=False, engine="ik")}
 STOCK = EngineSetting("f16", "f16")
 
 OpenProbe = Callable[..., Probe]
@@ -28,10 +29,11 @@ OpenProbe = Callable[..., Probe]
 def probe_of(smollm2_path: Path, pin_of: Callable[[Path], TargetPin]) -> Iterator[OpenProbe]:
     opened: list[Probe] = []
 
-    def open_probe(setting: EngineSetting, path: Path = smollm2_path, threads: int = 2) -> Probe:
-        opened.append(
-            LlamaVerifier().probe(pin_of(path), setting, MAX_WIDTH, EngineOptions(n_ctx=512, threads=threads))
-        )
+    def open_probe(
+        setting: EngineSetting, path: Path = smollm2_path, threads: int = 2, verifier: str = "llama"
+    ) -> Probe:
+        options = EngineOptions(n_ctx=512, threads=threads)
+        opened.append(VERIFIERS[verifier]().probe(pin_of(path), setting, MAX_WIDTH, options))
         return opened[-1]
 
     yield open_probe
@@ -39,21 +41,21 @@ def probe_of(smollm2_path: Path, pin_of: Callable[[Path], TargetPin]) -> Iterato
         probe.close()
 
 
-def test_the_verifier_can_be_certified_and_knows_its_build_without_loading(probe_of: OpenProbe) -> None:
-    verifier = LlamaVerifier()
-    assert isinstance(verifier, CertifiableVerifier)
-    assert verifier.fingerprint(None) == probe_of(EXACT).engine.fingerprint
+def test_the_verifier_can_be_certified_and_knows_its_build_without_loading(probe_of: OpenProbe, verifier: str) -> None:
+    built = VERIFIERS[verifier]()
+    assert isinstance(built, CertifiableVerifier)
+    assert built.fingerprint(None) == probe_of(EXACT_ON[verifier], verifier=verifier).engine.fingerprint
 
 
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path, probe_of: OpenProbe) -> None:
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, probe_of: OpenProbe, verifier: str) -> None:
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF")
     with pytest.raises(BrokenModel, match=r"broken\.gguf"):
-        probe_of(EXACT, path)
+        probe_of(EXACT_ON[verifier], path, verifier=verifier)
 
 
-def test_digests_tell_equal_rows_from_others_and_cuts_take_back(probe_of: OpenProbe) -> None:
-    probe = probe_of(EXACT)
+def test_digests_tell_equal_rows_from_others_and_cuts_take_back(probe_of: OpenProbe, verifier: str) -> None:
+    probe = probe_of(EXACT_ON[verifier], verifier=verifier)
     ids = probe.encode("The quick brown fox jumps over the lazy dog")
     probe.feed(ids[:4])
     first = probe.rows(ids[4:7], 3)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pilotfish.hooks.types import TokenLogprob
-from pilotfish.plugins._llama.context import Logits
-from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
+from pilotfish.plugins._cells.context import Logits
+from pilotfish.plugins._cells.tokenizer import CellTokenizer
 
 
-def token_logprob(row: Logits, token: int, n: int, tokenizer: LlamaTokenizer) -> TokenLogprob:
+def token_logprob(row: Logits, token: int, n: int, tokenizer: CellTokenizer) -> TokenLogprob:
     """`token` and the `n` most probable tokens of `row` `(n_vocab,)`, in nats, most probable first."""
     best = _most_probable(row, n)
     peak = float(row.max())

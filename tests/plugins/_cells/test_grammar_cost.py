@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pilotfish.hooks.errors import RequestError
-from pilotfish.plugins.verifiers._llama_grammar_cost import MAX_CHAIN, MAX_DEPTH, MAX_WAYS, check_cost
+from pilotfish.plugins._cells.grammar_cost import MAX_CHAIN, MAX_DEPTH, MAX_WAYS, check_cost
 
 
 def rules(count: int, body: str) -> str:
@@ -69,3 +69,11 @@ def test_what_libllama_can_read_or_refuse_by_itself_is_left_to_it(grammar):
 def test_what_would_hang_crash_or_fill_it_up_is_refused(grammar, says):
     with pytest.raises(RequestError, match=says):
         check_cost(grammar)
+
+
+@pytest.mark.parametrize(
+    "body", ['"a"{3000000}', '("a" "b"){9,1000000}', '("a"{2000}){2000} "a"{9000000}', "[a]{0,99999999999}"]
+)
+def test_a_parser_that_writes_out_every_repetition_is_given_none_that_fills_it_up(body):
+    with pytest.raises(RequestError, match="unrolls to more than"):
+        check_cost(f"root ::= {body}", max_times=10**9)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pilotfish.hooks.errors import RequestError
 
 if TYPE_CHECKING:
-    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+    from pilotfish.plugins._cells.engine import CellEngine
 
 pytestmark = pytest.mark.model
 
@@ -29,24 +29,24 @@ TEXTS = [
 ]
 
 
-def reference(engine: LlamaEngine, text: str, add_special: bool, parse_special: bool) -> list[int]:
+def reference(engine: CellEngine, text: str, add_special: bool, parse_special: bool) -> list[int]:
     from llama_cpp import llama_cpp as lib
 
     data = text.encode()
     ids = (ctypes.c_int32 * (4 * len(data) + 16))()
-    count = lib.llama_tokenize(engine.vocab, data, len(data), ids, len(ids), add_special, parse_special)
+    count = lib.llama_tokenize(engine.tokenizer.vocab, data, len(data), ids, len(ids), add_special, parse_special)
     return list(ids[:count])
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("add_special", [False, True])
 @pytest.mark.parametrize("parse_special", [False, True])
-def test_encode_is_llama_tokenize(engine: LlamaEngine, text: str, add_special: bool, parse_special: bool) -> None:
+def test_encode_is_llama_tokenize(engine: CellEngine, text: str, add_special: bool, parse_special: bool) -> None:
     found = engine.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
     assert found == reference(engine, text, add_special, parse_special)
 
 
-def test_special_tokens_in_the_text_are_parsed_only_when_asked(engine: LlamaEngine) -> None:
+def test_special_tokens_in_the_text_are_parsed_only_when_asked(engine: CellEngine) -> None:
     text = "<|im_start|>user<|im_end|>"
     (start, *_, end) = engine.tokenizer.encode(text)
     assert engine.tokenizer.piece(start, special=True) == b"<|im_start|>"
@@ -57,7 +57,7 @@ def test_special_tokens_in_the_text_are_parsed_only_when_asked(engine: LlamaEngi
     assert engine.tokenizer.decode(engine.tokenizer.encode(text), special=False) == b"user"
 
 
-def test_any_text_is_encoded_as_libllama_does_and_printable_ascii_survives(engine: LlamaEngine) -> None:
+def test_any_text_is_encoded_as_libllama_does_and_printable_ascii_survives(engine: CellEngine) -> None:
     @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
     @settings(max_examples=60, deadline=None)
     def check(text: str) -> None:
@@ -69,17 +69,17 @@ def test_any_text_is_encoded_as_libllama_does_and_printable_ascii_survives(engin
     check()
 
 
-def test_a_lone_surrogate_is_the_requests_fault(engine: LlamaEngine) -> None:
+def test_a_lone_surrogate_is_the_requests_fault(engine: CellEngine) -> None:
     with pytest.raises(RequestError, match="Unicode"):
         engine.tokenizer.encode("\ud800")
 
 
 @pytest.mark.parametrize("token", [-1, 49152, 2**40])
-def test_an_id_outside_the_vocabulary_has_no_piece(engine: LlamaEngine, token: int) -> None:
+def test_an_id_outside_the_vocabulary_has_no_piece(engine: CellEngine, token: int) -> None:
     with pytest.raises(RequestError, match=str(token)):
         engine.tokenizer.piece(token)
 
 
-def test_the_end_tokens_are_the_models(engine: LlamaEngine) -> None:
+def test_the_end_tokens_are_the_models(engine: CellEngine) -> None:
     pieces = {engine.tokenizer.piece(token, special=True) for token in engine.eog}
     assert {b"<|im_end|>", b"<|endoftext|>"} <= pieces

@@ -11,25 +11,25 @@ import pytest
 
 from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, accepted, ready
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation, RequestError
-from pilotfish.hooks.types import EngineSetting, Lane, SamplingParams
+from pilotfish.hooks.types import Lane, SamplingParams
 
 if TYPE_CHECKING:
-    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+    from pilotfish.plugins._cells.engine import CellEngine
 
 pytestmark = pytest.mark.model
 
-LANE = Lane("test", (1, 2, 3, 4, 6, 8, 12, 16), EngineSetting("bf16", "f16"))
-
 
 @pytest.fixture
-def small(load_engine: Callable[..., LlamaEngine], smollm2_path: Path) -> Iterator[LlamaEngine]:
+def small(
+    load_engine: Callable[..., CellEngine], smollm2_path: Path, lane: Lane, verifier: str
+) -> Iterator[CellEngine]:
     """256 cells, prompt blocks of 32 tokens, and a lane that is given, not found."""
-    loaded = load_engine(smollm2_path, LANE, n_ctx=256, batch_size=32)
+    loaded = load_engine(smollm2_path, lane, n_ctx=256, batch_size=32, verifier=verifier)
     yield loaded
     loaded.close()
 
 
-def test_four_proposed_one_accepted_cuts_exactly_the_three_rejected_cells_and_the_padding(engine: LlamaEngine) -> None:
+def test_four_proposed_one_accepted_cuts_exactly_the_three_rejected_cells_and_the_padding(engine: CellEngine) -> None:
     prompt = engine.tokenizer.encode("One, two, three, four, five,")
     with ready(engine, prompt) as session:
         first = session.verify([]).pick(0)
@@ -45,7 +45,7 @@ def test_four_proposed_one_accepted_cuts_exactly_the_three_rejected_cells_and_th
         assert session.history.tokens[-1] == picks[1]
 
 
-def test_an_empty_proposal_is_a_plain_step(engine: LlamaEngine) -> None:
+def test_an_empty_proposal_is_a_plain_step(engine: CellEngine) -> None:
     prompt = engine.tokenizer.encode("One, two, three,")
     with ready(engine, prompt) as session:
         for step in range(1, 4):
@@ -53,7 +53,7 @@ def test_an_empty_proposal_is_a_plain_step(engine: LlamaEngine) -> None:
             assert session.slot.context.size == len(prompt) - 1 + step
 
 
-def test_ids_outside_the_vocabulary_never_reach_the_engine(engine: LlamaEngine) -> None:
+def test_ids_outside_the_vocabulary_never_reach_the_engine(engine: CellEngine) -> None:
     prompt = engine.tokenizer.encode("Hello")
     with ready(engine, [*prompt, 5]) as session:
         for wrong in (-1, engine.n_vocab, 2**40):
@@ -68,12 +68,12 @@ def test_ids_outside_the_vocabulary_never_reach_the_engine(engine: LlamaEngine) 
         engine.open([], GREEDY)
 
 
-def test_more_proposals_than_the_lane_is_wide_are_refused(engine: LlamaEngine) -> None:
+def test_more_proposals_than_the_lane_is_wide_are_refused(engine: CellEngine) -> None:
     with ready(engine, [5, 6]) as session, pytest.raises(ProtocolViolation, match="lane"):
         session.verify([7] * engine.lane.max_width)
 
 
-def test_a_commit_must_name_the_picks(engine: LlamaEngine) -> None:
+def test_a_commit_must_name_the_picks(engine: CellEngine) -> None:
     with ready(engine, [5, 6]) as session:
         rows = session.verify([])
         with pytest.raises(ProtocolViolation, match="commit"):
@@ -84,7 +84,7 @@ def test_a_commit_must_name_the_picks(engine: LlamaEngine) -> None:
         assert session.commit([token]).position == 3
 
 
-def test_rows_of_an_earlier_forward_are_dead(engine: LlamaEngine) -> None:
+def test_rows_of_an_earlier_forward_are_dead(engine: CellEngine) -> None:
     with ready(engine, [5, 6]) as session:
         rows = session.verify([])
         token = rows.pick(0)
@@ -97,7 +97,7 @@ def test_rows_of_an_earlier_forward_are_dead(engine: LlamaEngine) -> None:
             rows.logprobs(0, token, 1)
 
 
-def test_only_one_session_at_a_time(engine: LlamaEngine) -> None:
+def test_only_one_session_at_a_time(engine: CellEngine) -> None:
     with ready(engine, [5, 6]), pytest.raises(ProtocolViolation, match="one slot"):
         engine.open([5, 6], GREEDY)
 
@@ -107,7 +107,7 @@ def test_only_one_session_at_a_time(engine: LlamaEngine) -> None:
     [SEEDED, SamplingParams(temperature=0, repeat_penalty=1.3), SamplingParams(seed=3, grammar="root ::= [a-z ]+")],
     ids=["seeded", "penalties", "grammar"],
 )
-def test_a_rollback_takes_the_draws_back_too(engine: LlamaEngine, sampling: SamplingParams) -> None:
+def test_a_rollback_takes_the_draws_back_too(engine: CellEngine, sampling: SamplingParams) -> None:
     prompt = engine.tokenizer.encode("The quick brown fox")
 
     def tokens(rollbacks: int) -> list[int]:
@@ -123,7 +123,7 @@ def test_a_rollback_takes_the_draws_back_too(engine: LlamaEngine, sampling: Samp
     assert tokens(rollbacks=2) == tokens(rollbacks=0)
 
 
-def test_the_prompt_is_fed_in_blocks_with_fixed_boundaries(small: LlamaEngine) -> None:
+def test_the_prompt_is_fed_in_blocks_with_fixed_boundaries(small: CellEngine) -> None:
     prompt = list(range(1000, 1100))
     session = small.open(prompt, GREEDY)
     assert [session.prefill() for _ in range(4)] == [67, 35, 3, 0]
@@ -134,7 +134,7 @@ def test_the_prompt_is_fed_in_blocks_with_fixed_boundaries(small: LlamaEngine) -
     session.close()
 
 
-def test_a_prefill_that_was_stopped_is_taken_up_by_the_next_request(small: LlamaEngine) -> None:
+def test_a_prefill_that_was_stopped_is_taken_up_by_the_next_request(small: CellEngine) -> None:
     prompt = list(range(1000, 1100))
     session = small.open(prompt, GREEDY)
     session.prefill()
@@ -143,7 +143,7 @@ def test_a_prefill_that_was_stopped_is_taken_up_by_the_next_request(small: Llama
         assert session.cached == 32
 
 
-def test_the_context_limit(small: LlamaEngine) -> None:
+def test_the_context_limit(small: CellEngine) -> None:
     assert small.n_ctx == 256
     with pytest.raises(ContextOverflow) as overflow:
         small.open([5] * 256, GREEDY)
@@ -159,12 +159,12 @@ def test_the_context_limit(small: LlamaEngine) -> None:
     assert accepted_after_the_limit(small)
 
 
-def accepted_after_the_limit(engine: LlamaEngine) -> list[int]:
+def accepted_after_the_limit(engine: CellEngine) -> list[int]:
     with ready(engine, [5, 6, 7]) as session:
         return accepted(session.verify([]), [])
 
 
-def test_logprobs_are_the_softmax_of_the_raw_row(engine: LlamaEngine) -> None:
+def test_logprobs_are_the_softmax_of_the_raw_row(engine: CellEngine) -> None:
     sampling = SamplingParams(temperature=0.1, top_k=1, repeat_penalty=1.5, seed=1)
     with ready(engine, engine.tokenizer.encode("One, two, three, one, two,"), sampling) as session:
         rows = session.verify([9])
@@ -178,14 +178,14 @@ def test_logprobs_are_the_softmax_of_the_raw_row(engine: LlamaEngine) -> None:
     assert [entry.logprob for entry in found.top] == sorted((e.logprob for e in found.top), reverse=True)
 
 
-def test_no_logprobs_asked_means_no_list(engine: LlamaEngine) -> None:
+def test_no_logprobs_asked_means_no_list(engine: CellEngine) -> None:
     with ready(engine, [5, 6]) as session:
         rows = session.verify([])
         assert rows.logprobs(0, 3, 0).top == ()
         assert len(rows.logprobs(0, 3, 10**9).top) == engine.n_vocab
 
 
-def test_closing_twice_is_harmless_and_frees_the_slot(engine: LlamaEngine) -> None:
+def test_closing_twice_is_harmless_and_frees_the_slot(engine: CellEngine) -> None:
     session = engine.open([5, 6], GREEDY)
     session.close()
     session.close()

@@ -14,13 +14,13 @@ from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
 
 if TYPE_CHECKING:
-    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+    from pilotfish.plugins._cells.engine import CellEngine
 
 pytestmark = pytest.mark.model
 
 
 def text_of(
-    engine: LlamaEngine, sampling: SamplingParams, prompt: str = "Answer:", draft: Sequence[int] = (), n: int = 24
+    engine: CellEngine, sampling: SamplingParams, prompt: str = "Answer:", draft: Sequence[int] = (), n: int = 24
 ) -> str:
     """Text until an end token or `n` tokens; the first round verifies `draft`."""
     tokens: list[int] = []
@@ -34,7 +34,7 @@ def text_of(
     return engine.tokenizer.decode(tokens, special=False).decode("utf-8", "replace")
 
 
-def test_a_draft_cannot_break_the_grammar(engine: LlamaEngine) -> None:
+def test_a_draft_cannot_break_the_grammar(engine: CellEngine) -> None:
     sampling = SamplingParams(temperature=0, grammar='root ::= "[" [0-9] "]"')
     plain = text_of(engine, sampling)
     assert len(plain) == 3
@@ -56,7 +56,7 @@ def test_a_draft_cannot_break_the_grammar(engine: LlamaEngine) -> None:
     ],
 )
 def test_long_repetitions_give_the_same_text_with_drafts_and_without(
-    engine: LlamaEngine, schema: dict[str, object]
+    engine: CellEngine, schema: dict[str, object]
 ) -> None:
     sampling = SamplingParams(seed=3, json_schema=json.dumps(schema))
     plain = text_of(engine, sampling, "Some JSON: ", n=12)
@@ -66,7 +66,7 @@ def test_long_repetitions_give_the_same_text_with_drafts_and_without(
         assert text_of(engine, sampling, "Some JSON: ", draft=ids, n=12) == plain
 
 
-def test_a_json_schema_is_obeyed_seeded_and_greedy(engine: LlamaEngine) -> None:
+def test_a_json_schema_is_obeyed_seeded_and_greedy(engine: CellEngine) -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"enum": ["ada", "bob"]}, "old": {"type": "boolean"}},
@@ -81,11 +81,11 @@ def test_a_json_schema_is_obeyed_seeded_and_greedy(engine: LlamaEngine) -> None:
         assert isinstance(answer["old"], bool)
 
 
-def test_the_empty_schema_means_any_object(engine: LlamaEngine) -> None:
+def test_the_empty_schema_means_any_object(engine: CellEngine) -> None:
     assert text_of(engine, SamplingParams(temperature=0, json_schema="{}"), n=2).lstrip().startswith("{")
 
 
-def test_a_grammar_wins_over_a_schema(engine: LlamaEngine) -> None:
+def test_a_grammar_wins_over_a_schema(engine: CellEngine) -> None:
     sampling = SamplingParams(temperature=0, grammar='root ::= "yes"', json_schema='{"type":"object"}')
     assert text_of(engine, sampling) == "yes"
 
@@ -106,7 +106,7 @@ def test_a_grammar_wins_over_a_schema(engine: LlamaEngine) -> None:
     ],
     ids=["undefined", "no root", "open", "left recursion", "junk", "nul", "deep", "huge", "surrogate", "repetition"],
 )
-def test_a_bad_grammar_is_the_requests_fault_and_the_process_lives(engine: LlamaEngine, grammar: str) -> None:
+def test_a_bad_grammar_is_the_requests_fault_and_the_process_lives(engine: CellEngine, grammar: str) -> None:
     with pytest.raises(RequestError, match="grammar"):
         engine.open([5, 6], SamplingParams(grammar=grammar))
     assert text_of(engine, SamplingParams(temperature=0), n=2)
@@ -116,7 +116,7 @@ def test_a_bad_grammar_is_the_requests_fault_and_the_process_lives(engine: Llama
     "schema",
     ["{", "[1, 2]", '{"type": "nonsense"}', '{"$ref": "#/nowhere"}', '{"$ref": "https://example.com/schema"}'],
 )
-def test_a_bad_schema_is_the_requests_fault(engine: LlamaEngine, schema: str) -> None:
+def test_a_bad_schema_is_the_requests_fault(engine: CellEngine, schema: str) -> None:
     with pytest.raises(RequestError, match="json_schema"):
         engine.open([5, 6], SamplingParams(json_schema=schema))
     deep = '{"allOf":[' * 5_000 + "{}" + "]}" * 5_000
@@ -124,11 +124,11 @@ def test_a_bad_schema_is_the_requests_fault(engine: LlamaEngine, schema: str) ->
         engine.open([5, 6], SamplingParams(json_schema=deep))
 
 
-def test_groups_inside_literals_do_not_count_as_nesting(engine: LlamaEngine) -> None:
+def test_groups_inside_literals_do_not_count_as_nesting(engine: CellEngine) -> None:
     assert text_of(engine, SamplingParams(temperature=0, grammar='root ::= "' + "(" * 600 + '" | [(] "x"'), n=4)
 
 
-def test_a_grammar_with_nothing_left_ends_the_request_not_the_process(engine: LlamaEngine) -> None:
+def test_a_grammar_with_nothing_left_ends_the_request_not_the_process(engine: CellEngine) -> None:
     only_a = [token for token in range(engine.n_vocab) if engine.tokenizer.piece(token).startswith(b"a")]
     sampling = SamplingParams(
         temperature=0, grammar='root ::= "a"', logit_bias=tuple((token, -math.inf) for token in only_a)
@@ -138,7 +138,7 @@ def test_a_grammar_with_nothing_left_ends_the_request_not_the_process(engine: Ll
     assert text_of(engine, SamplingParams(temperature=0), n=2)
 
 
-def test_what_follows_a_finished_grammar_is_an_end_token(engine: LlamaEngine) -> None:
+def test_what_follows_a_finished_grammar_is_an_end_token(engine: CellEngine) -> None:
     with ready(engine, [5, 6], SamplingParams(temperature=0, grammar='root ::= "a"')) as session:
         picks = []
         for _ in range(4):
@@ -148,7 +148,7 @@ def test_what_follows_a_finished_grammar_is_an_end_token(engine: LlamaEngine) ->
     assert set(picks[1:]) <= engine.eog
 
 
-def test_a_bias_bans_and_forces(engine: LlamaEngine) -> None:
+def test_a_bias_bans_and_forces(engine: CellEngine) -> None:
     plain = text_of(engine, SamplingParams(temperature=0), n=1)
     (first,) = engine.tokenizer.encode(plain, add_special=False)
     banned = SamplingParams(temperature=0, logit_bias=((first, -math.inf), (10**7, 5.0), (-3, 5.0)))
@@ -156,17 +156,17 @@ def test_a_bias_bans_and_forces(engine: LlamaEngine) -> None:
     assert text_of(engine, SamplingParams(seed=1, logit_bias=((345, 1000.0),)), n=3) == 3 * text_of_id(engine, 345)
 
 
-def text_of_id(engine: LlamaEngine, token: int) -> str:
+def text_of_id(engine: CellEngine, token: int) -> str:
     return engine.tokenizer.piece(token).decode()
 
 
-def test_ignore_eos_never_ends(engine: LlamaEngine) -> None:
+def test_ignore_eos_never_ends(engine: CellEngine) -> None:
     eos = tuple((token, 100.0) for token in engine.eog)
     assert text_of(engine, SamplingParams(temperature=0, logit_bias=eos), n=5) == ""
     assert len(text_of(engine, SamplingParams(temperature=0, ignore_eos=True), n=5)) > 0
 
 
-def test_the_prompt_counts_for_the_penalties(engine: LlamaEngine) -> None:
+def test_the_prompt_counts_for_the_penalties(engine: CellEngine) -> None:
     prompt = "one two three one two three one two three one two"
     assert text_of(engine, SamplingParams(temperature=0), prompt, n=1) == " three"
     penalized = text_of(engine, SamplingParams(temperature=0, repeat_penalty=100.0), prompt, n=1)
@@ -175,7 +175,7 @@ def test_the_prompt_counts_for_the_penalties(engine: LlamaEngine) -> None:
     assert text_of(engine, near, prompt, n=1) == " three"
 
 
-def test_seeds_repeat_and_differ(engine: LlamaEngine) -> None:
+def test_seeds_repeat_and_differ(engine: CellEngine) -> None:
     def seeded(seed: int) -> str:
         return text_of(engine, SamplingParams(temperature=1.2, seed=seed))
 
@@ -194,7 +194,7 @@ def test_seeds_repeat_and_differ(engine: LlamaEngine) -> None:
         SamplingParams(top_p=math.nan),
     ],
 )
-def test_options_without_a_meaning_are_refused_by_name(engine: LlamaEngine, sampling: SamplingParams) -> None:
+def test_options_without_a_meaning_are_refused_by_name(engine: CellEngine, sampling: SamplingParams) -> None:
     with pytest.raises(RequestError, match=r"^(repeat|frequency|presence)_penalty:|^temperature:|^top_p:"):
         engine.open([5, 6], sampling)
 
@@ -214,6 +214,6 @@ def test_options_without_a_meaning_are_refused_by_name(engine: LlamaEngine, samp
         SamplingParams(seed=2**40 + 1),
     ],
 )
-def test_absurd_options_draw_some_token(engine: LlamaEngine, sampling: SamplingParams) -> None:
+def test_absurd_options_draw_some_token(engine: CellEngine, sampling: SamplingParams) -> None:
     with ready(engine, [5, 6], sampling) as session:
         assert session.verify([]).pick(0) in range(engine.n_vocab)

@@ -1,42 +1,38 @@
-"""libllama below the sessions: raw forwards, each row reduced to a digest of its bits, for certification."""
+"""An engine below the sessions: raw forwards, each row reduced to a digest of its bits, for certification."""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, TargetPin
-from pilotfish.plugins._llama.context import LlamaContext
-from pilotfish.plugins._llama.library import engine_pin, lib
-from pilotfish.plugins._llama.model import cuts_its_tail, load_model, make_context
-from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
+from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.dialect import Dialect, Model
 
 DIGEST_BYTES = 16
 
 
-class LlamaProbe:
+class CellProbe:
     """A `Probe`. `close` frees the model; a second call does nothing."""
 
-    def __init__(self, model: Any, context: LlamaContext, engine: EnginePin, obstacle: str) -> None:
+    def __init__(self, model: Model, context: CellContext, engine: EnginePin, obstacle: str) -> None:
         self._model, self._context = model, context
-        self._tokenizer = LlamaTokenizer(lib.llama_model_get_vocab(model))
         self.engine = engine
         self.obstacle = obstacle
-        self.n_ctx = min(context.cells, lib.llama_model_n_ctx_train(model))
-        self.n_vocab = self._tokenizer.n_vocab
+        self.n_ctx = min(context.cells, model.n_ctx_train)
+        self.n_vocab = self._model.tokenizer.n_vocab
         self.seconds = 0.0
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without BOS."""
-        return self._tokenizer.encode(text, add_special=False)
+        return self._model.tokenizer.encode(text, add_special=False)
 
     def feed(self, tokens: Sequence[int]) -> None:
         """Forward `tokens` as one prompt block. Raises EngineError."""
         started = time.perf_counter()
         self._context.feed(tokens)
-        lib.llama_synchronize(self._context.handle)
+        self._context.wait()
         self.seconds = time.perf_counter() - started
 
     def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
@@ -63,21 +59,21 @@ class LlamaProbe:
 
     def close(self) -> None:
         """Free the model and its context."""
-        if self._model:
-            self._context.close()
-            lib.llama_model_free(self._model)
-            self._model = None
+        self._context.close()
+        self._model.close()
 
 
-def open_probe(pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> LlamaProbe:
+def open_probe(
+    dialect: Dialect, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions
+) -> CellProbe:
     """Load `pin` in `setting`. Raises BrokenModel or EngineError, naming the model."""
-    model = load_model(pin, setting, options)
-    context: LlamaContext | None = None
+    model = dialect.open(pin, setting, options)
+    context: CellContext | None = None
     try:
-        context = make_context(model, pin, setting, options, max_width)
-        return LlamaProbe(model, context, engine_pin(options.state_dir), cuts_its_tail(model, context))
+        context = model.context(setting, options, max_width)
+        return CellProbe(model, context, dialect.engine_pin(options.state_dir), model.obstacle(context))
     except BaseException:
         if context is not None:
             context.close()
-        lib.llama_model_free(model)
+        model.close()
         raise

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import shared_prefix
-from pilotfish.plugins._llama.context import LlamaContext
+from pilotfish.plugins._cells.context import CellContext
 
 
-class LlamaSlot:
+class CellSlot:
     """Keeps `tokens` (the ids that are history) beside the context's cells, which may also hold a forward's.
 
     `block` is the length of a prompt block in tokens; blocks end at its multiples, counted from position 0.
     """
 
-    def __init__(self, context: LlamaContext, block: int, *, exact: bool, can_rollback: bool) -> None:
+    def __init__(self, context: CellContext, block: int, *, exact: bool, can_rollback: bool) -> None:
         self.context = context
         self.tokens = array("i")
         self._block = block

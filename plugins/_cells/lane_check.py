@@ -1,6 +1,7 @@
 """The check at load: which block widths give rows that are bit-equal to single steps, by real forwards.
 
-For each context length a fixed random prefix is fed, then ROWS random ids follow it, once in single steps and
+For each context length a fixed random prefix is fed, then random ids follow it (ROWS, or as many as the widest
+block takes), once in single steps and
 once in blocks of every candidate width, cutting back to the prefix in between. A width stays only if all its
 rows, at every offset in the block and at every length, equal the single steps' rows bit for bit. The lengths
 lie below and above 256 cells, where ggml's attention changes its code. Random ids separate classes of
@@ -20,12 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pilotfish.plugins._llama.context import IdArray, LlamaContext, Logits
+from pilotfish.plugins._cells.context import CellContext, IdArray, Logits
 
-UNIFORM_WIDTHS = (2, 3, 4, 6, 8, 12, 16)
-OTHER_WIDTHS = (2, 3)
 LENGTHS = (64, 270)
-ROWS = 16
+ROWS = 16  # at least
 CELLS = 32  # rewritten in narrow blocks for the second question; at 270 one of them straddles cell 256
 BUDGET = 60.0  # seconds, for a machine under load; a quiet one needs two for a 135M model
 _SEED = 11
@@ -48,21 +47,21 @@ class _OutOfTime(Exception):
     """The budget is spent; what was compared stays."""
 
 
-def check(context: LlamaContext, *, uniform: bool, budget: float = BUDGET) -> LaneCheck:
-    """Try the candidate widths for the kind of weights. Leaves the cache empty. Raises EngineError."""
-    return _Check(context, budget).run(UNIFORM_WIDTHS if uniform else OTHER_WIDTHS)
+def check(context: CellContext, candidates: tuple[int, ...], *, budget: float = BUDGET) -> LaneCheck:
+    """Try the candidate widths. Leaves the cache empty. Raises EngineError."""
+    return _Check(context, max(ROWS, *candidates), budget).run(candidates)
 
 
 class _Check:
-    def __init__(self, context: LlamaContext, budget: float) -> None:
-        self._context = context
+    def __init__(self, context: CellContext, rows: int, budget: float) -> None:
+        self._context, self._rows = context, rows
         self._deadline = time.monotonic() + budget
-        ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(LENGTHS) + ROWS, dtype=np.int32)
+        ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(LENGTHS) + rows, dtype=np.int32)
         self._ids: IdArray = ids
         self._reasons: list[str] = []
 
     def run(self, candidates: tuple[int, ...]) -> LaneCheck:
-        lengths = [length for length in LENGTHS if length + ROWS <= self._context.cells]
+        lengths = [length for length in LENGTHS if length + self._rows <= self._context.cells]
         if len(lengths) < len(LENGTHS) and self._context.cells > 256:
             return LaneCheck((1,), False, f"a context of {self._context.cells} tokens leaves no room for the check")
         widths, exact, complete = set(candidates), True, True
@@ -90,11 +89,12 @@ class _Check:
         return kept, exact
 
     def _prefix_and_single_steps(self, length: int) -> list[Logits]:
-        """The prefix of the length before is kept: prompt blocks of 64 and 206 then stand for any others."""
+        """The prefix of the length before is kept: prompt blocks of 64 and 206, or shorter, then stand for any."""
         self._context.cut(min(LENGTHS))
-        self._context.feed(self._ids[self._context.size : length])
+        while (at := self._context.size) < length:
+            self._context.feed(self._ids[at : min(at + self._context.block, length)])
         rows = []
-        for i in range(length, length + ROWS):
+        for i in range(length, length + self._rows):
             self._tick()
             self._context.step(int(self._ids[i]))
             rows.append(self._context.row(0).copy())
@@ -105,7 +105,7 @@ class _Check:
         return all(np.array_equal(self._context.row(i), single[at + i]) for at, i in self._blocks(length, width))
 
     def _blocks(self, length: int, width: int) -> Iterator[tuple[int, int]]:
-        for at in range(0, ROWS - width + 1, width):
+        for at in range(0, self._rows - width + 1, width):
             self._tick()
             self._context.forward(self._ids[length + at : length + at + width], width)
             for i in range(width):

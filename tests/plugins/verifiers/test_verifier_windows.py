@@ -14,11 +14,11 @@ from pilotfish.daemon.core.generation import GenerationRequest, OutputToken
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
-from pilotfish.plugins.verifiers.llama import LlamaVerifier
+from tests.conftest import VERIFIERS
 from tests.plugins.verifiers.tiny_gguf import write_sliding_window
 
 if TYPE_CHECKING:
-    from pilotfish.plugins.verifiers._llama_engine import LlamaEngine
+    from pilotfish.plugins._cells.engine import CellEngine
 
 pytestmark = pytest.mark.model
 
@@ -27,15 +27,17 @@ SAMPLING = SamplingParams(temperature=0.8, seed=3, repeat_penalty=1.1, ignore_eo
 
 
 @pytest.fixture
-def windowed(pin_of: Callable[[Path], TargetPin], tmp_path: Path) -> Iterator[tuple[LlamaEngine, TargetPin]]:
+def windowed(
+    pin_of: Callable[[Path], TargetPin], tmp_path: Path, verifier: str
+) -> Iterator[tuple[CellEngine, TargetPin]]:
     pin = pin_of(write_sliding_window(tmp_path / "window.gguf"))
-    engine = LlamaVerifier().load(pin, None, EngineOptions(n_ctx=256, batch_size=16))
+    engine = VERIFIERS[verifier]().load(pin, None, EngineOptions(n_ctx=256, batch_size=16))
     yield engine, pin
     engine.close()
 
 
 def generate(
-    engine: LlamaEngine, pin: TargetPin, prompt: tuple[int, ...], n: int, *, drafts: bool, cache: bool = False
+    engine: CellEngine, pin: TargetPin, prompt: tuple[int, ...], n: int, *, drafts: bool, cache: bool = False
 ) -> list[int]:
     tables = {"oracle": {"tokens": [5] * n, "wrong_every": 2}} if drafts else {}
     config = Config(drafters=Drafters(tuple(tables), tables))
@@ -47,20 +49,23 @@ def generate(
     return [output_token.token for output_token in output_tokens]
 
 
-def test_it_is_found_out_at_load_and_said(windowed: tuple[LlamaEngine, TargetPin]) -> None:
+def test_it_is_found_out_at_load_and_said(windowed: tuple[CellEngine, TargetPin]) -> None:
     engine, _ = windowed
-    assert engine.lane.widths == (1,)
-    assert "sliding window" in engine.lane.reason
+    if engine.engine.name == "llama":
+        assert engine.lane.widths == (1,)
+        assert "sliding window" in engine.lane.reason
+    else:  # it has no window-sized cache
+        assert engine.lane.max_width > 1
 
 
-def test_the_tokens_are_plains_whatever_is_drafted(windowed: tuple[LlamaEngine, TargetPin]) -> None:
+def test_the_tokens_are_plains_whatever_is_drafted(windowed: tuple[CellEngine, TargetPin]) -> None:
     plain = generate(*windowed, PROMPT, 40, drafts=False)
     assert len(set(plain)) > 5  # it says something
     assert generate(*windowed, PROMPT, 40, drafts=True) == plain
 
 
 def test_an_answer_continued_in_a_later_request_is_the_same_with_and_without_the_cache(
-    windowed: tuple[LlamaEngine, TargetPin],
+    windowed: tuple[CellEngine, TargetPin],
 ) -> None:
     first = tuple(generate(*windowed, PROMPT, 40, drafts=False))
     longer, other = (*PROMPT, *first), (*PROMPT, *first[:20], 9)

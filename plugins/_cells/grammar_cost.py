@@ -1,4 +1,4 @@
-"""What a GBNF grammar would cost libllama, found out in one pass before libllama sees it.
+"""What a GBNF grammar would cost libllama or a relative of it, found out in one pass before that sees it.
 
 libllama answers most bad grammars with "no", but it trusts the others: it recurses over nested groups and chains of
 rules, unrolls repetitions in memory (0.1 MB of text became 3 GB), follows every way through rules that begin with
@@ -36,9 +36,12 @@ _TOKEN = re.compile(
 _TIMES = re.compile(r"\{\s*(\d+)\s*(,?)\s*(\d*)\s*\}", re.ASCII)
 
 
-def check_cost(grammar: str) -> None:
-    """Raises RequestError for a grammar that libllama should not be given, saying what to change."""
-    reader = _GrammarReader()
+def check_cost(grammar: str, *, max_times: int = MAX_TIMES) -> None:
+    """Raises RequestError for a grammar that libllama should not be given, saying what to change.
+
+    A repetition of more than `max_times` is one that the parser at hand does not write out.
+    """
+    reader = _GrammarReader(max_times)
     if reader.read(grammar):
         _check_ways(reader.rules)
 
@@ -66,7 +69,8 @@ class _Rule:
 class _GrammarReader:
     """Reads rules, and counts what they become in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_times: int) -> None:
+        self._max_times = max_times
         self.rules: list[_Rule] = []
         self._names: dict[str, _Rule] = {}
         self._open: list[_Rule] = []  # the rule at hand, and the groups in it
@@ -133,7 +137,7 @@ class _GrammarReader:
         alternative = self._open[-1].alternatives[-1]
         if not alternative:
             return False
-        low, high = _times(text)
+        low, high = self._times(text)
         if high is not None and high < low:  # libllama would add rules for ever
             raise RequestError(f"grammar: {text:.100} repeats at least {low} and at most {high} times; swap the two")
         optional = 1 if high is None else high - low
@@ -141,6 +145,19 @@ class _GrammarReader:
         self._elements += low * self._last + optional * (self._last + _RULE_ELEMENTS)
         self._last = max(1, low * self._last + min(optional, 1))
         return True
+
+    def _times(self, text: str) -> tuple[int, int | None]:
+        """How often, at least and at most; None is no limit. What is hard to read is taken for the worst."""
+        if text in ("*", "+", "?"):
+            return int(text == "+"), 1 if text == "?" else None
+        found = _TIMES.fullmatch(text)
+        if found is None:
+            return self._max_times, self._max_times
+        low = self._limited(found[1])
+        return low, self._limited(found[3]) if found[3] else None if found[2] else low
+
+    def _limited(self, digits: str) -> int:
+        return min(int(digits[:9]), self._max_times)
 
     def _repeated(self, symbol: _Rule | None, low: int, optional: int, *, endless: bool) -> _Rule | None:
         """`symbol` as often as it must be, then as often as it may be."""
@@ -161,21 +178,6 @@ class _GrammarReader:
         self.rules.append(_Rule(alternatives, times))
         self._elements += _RULE_ELEMENTS
         return self.rules[-1]
-
-
-def _times(text: str) -> tuple[int, int | None]:
-    """How often, at least and at most; None is no limit. What is hard to read is taken for the worst."""
-    if text in ("*", "+", "?"):
-        return int(text == "+"), 1 if text == "?" else None
-    found = _TIMES.fullmatch(text)
-    if found is None:
-        return MAX_TIMES, MAX_TIMES
-    low = _limited(found[1])
-    return low, _limited(found[3]) if found[3] else None if found[2] else low
-
-
-def _limited(digits: str) -> int:
-    return min(int(digits[:9]), MAX_TIMES)
 
 
 def _check_ways(rules: list[_Rule]) -> None:

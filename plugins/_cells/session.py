@@ -2,7 +2,7 @@
 
     PREFILLING --prefill--> READY --verify--> VERIFIED --commit--> READY
                                                        --rollback-> READY
-    any failure of libllama: FAILED, from which only `close` leads anywhere
+    any failure of the engine: FAILED, from which only `close` leads anywhere
 
 The cells hold the history minus its last token, the pending one, which leads every forward. A forward of
 width w adds w cells; a commit of n tokens keeps n of them (pending and the first n - 1 picks, whose ids the
@@ -19,10 +19,10 @@ from typing import TypeVar
 from pilotfish.hooks.errors import EngineError, ProtocolViolation
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, Lane, TokenLogprob
-from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
-from pilotfish.plugins.verifiers._llama_logprobs import token_logprob
-from pilotfish.plugins.verifiers._llama_sampling import LlamaSampler
-from pilotfish.plugins.verifiers._llama_slot import LlamaSlot
+from pilotfish.plugins._cells.dialect import Sampler
+from pilotfish.plugins._cells.logprobs import token_logprob
+from pilotfish.plugins._cells.slot import CellSlot
+from pilotfish.plugins._cells.tokenizer import CellTokenizer
 
 T = TypeVar("T")
 
@@ -37,16 +37,16 @@ class SessionState(enum.Enum):
     FAILED = "failed"
 
 
-class LlamaSession:
+class CellSession:
     """A `TargetSession`. Calls out of order raise ProtocolViolation and change nothing."""
 
     def __init__(
         self,
-        slot: LlamaSlot,
+        slot: CellSlot,
         prompt: array[int],
-        sampler: LlamaSampler,
+        sampler: Sampler,
         lane: Lane,
-        tokenizer: LlamaTokenizer,
+        tokenizer: CellTokenizer,
         on_close: Callable[[], None],
     ) -> None:
         self.slot, self._sampler, self._tokenizer, self._on_close = slot, sampler, tokenizer, on_close
@@ -55,7 +55,7 @@ class LlamaSession:
         self._prompt_length = len(prompt)
         self.history = History(prompt)
         self.cached = slot.reuse(prompt)
-        self.rows: LlamaRows | None = None
+        self.rows: CellRows | None = None
         self._draws = 0
         self.state = SessionState.READY if self.cached == len(prompt) - 1 else SessionState.PREFILLING
 
@@ -69,7 +69,7 @@ class LlamaSession:
             self.state = SessionState.READY
         return left
 
-    def verify(self, proposals: Sequence[int]) -> LlamaRows:
+    def verify(self, proposals: Sequence[int]) -> CellRows:
         """One forward over the pending token and `proposals`.
 
         Raises ProtocolViolation for ids outside the vocabulary or more of them than the lane is wide, and
@@ -82,7 +82,7 @@ class LlamaSession:
         self._guarded(lambda: self._forward(tokens, width))
         self.state = SessionState.VERIFIED
         self._draws = self._sampler.draws
-        self.rows = LlamaRows(self, tokens[1:])
+        self.rows = CellRows(self, tokens[1:])
         return self.rows
 
     def _width(self, tokens: list[int]) -> int:
@@ -162,12 +162,12 @@ class LlamaSession:
             raise
 
 
-class LlamaRows:
+class CellRows:
     """The rows of one forward. Picks need the session still at this forward; log-probabilities outlive the commit."""
 
     __slots__ = ("_proposals", "_session", "picks")
 
-    def __init__(self, session: LlamaSession, proposals: list[int]) -> None:
+    def __init__(self, session: CellSession, proposals: list[int]) -> None:
         self._session = session
         self._proposals = proposals
         self.picks: list[int] = []

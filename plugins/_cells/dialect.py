@@ -1,0 +1,91 @@
+"""What differs from engine to engine, as the shared parts see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
+from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.tokenizer import CellTokenizer
+
+
+class Sampler(Protocol):
+    """Draws tokens for one request. Speculation is exact because a rejected row never reaches it."""
+
+    @property
+    def draws(self) -> int:
+        """Random draws so far; a mark to rewind to."""
+        ...
+
+    def sample(self, i: int) -> int:
+        """Draw row i's token and advance by it. Raises RequestError when a grammar leaves nothing to draw."""
+        ...
+
+    def rewind(self, draws: int, prompt: Sequence[int], emitted: Sequence[int]) -> None:
+        """The state after `prompt` and `emitted`, which took `draws` draws."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds; a second call does nothing."""
+        ...
+
+
+class Model(Protocol):
+    """Loaded weights. Contexts are closed before it is."""
+
+    @property
+    def tokenizer(self) -> CellTokenizer:
+        """The model's own."""
+        ...
+
+    @property
+    def n_ctx_train(self) -> int:
+        """Tokens the model was trained for."""
+        ...
+
+    def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> CellContext:
+        """A context of one sequence with room for blocks of `width` rows. Raises EngineError."""
+        ...
+
+    def obstacle(self, context: CellContext) -> str:
+        """Empty when the cache can give up its last cells, otherwise why not; leaves the cache empty."""
+        ...
+
+    def sampler(
+        self, context: CellContext, params: SamplingParams, prompt: Sequence[int], eog: frozenset[int]
+    ) -> Sampler:
+        """A sampler over the context's rows. Raises RequestError for options no sampler can follow."""
+        ...
+
+    def close(self) -> None:
+        """Free the weights; a second call does nothing."""
+        ...
+
+
+class Dialect(Protocol):
+    """One engine's library."""
+
+    name: str  # the registry name, and the start of the names of its files
+    room: int  # rows of logits a context has room for at least; no lane found at load is wider
+
+    def exact_setting(self, options: EngineOptions) -> EngineSetting:
+        """What the launch asked for, and the setting in which most widths agree for the rest."""
+        ...
+
+    def fallback(self) -> EngineSetting | None:
+        """Taken where nobody asked for a setting and the device refuses the exact default."""
+        ...
+
+    def candidates(self, pin: TargetPin) -> tuple[int, ...]:
+        """The widths above 1 that the check at load tries."""
+        ...
+
+    def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> Model:
+        """Load the weights. Raises BrokenModel or EngineError, naming the model."""
+        ...
+
+    def engine_pin(self, state_dir: Path | None) -> EnginePin:
+        """Which build computes."""
+        ...

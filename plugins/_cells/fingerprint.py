@@ -1,0 +1,24 @@
+"""Which build an engine's libraries are, without loading them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pilotfish.manifests.fingerprints import library_fingerprint
+
+_fingerprints: dict[tuple[Path, ...], str] = {}
+
+
+def fingerprint_of(folders: Iterable[Path], state_dir: Path | None) -> str:
+    """A SHA-256 (hex) over the libraries in the folders; each file is hashed once per state of it."""
+    folders = tuple(folders)
+    if folders not in _fingerprints:
+        files = {path.resolve() for folder in folders for path in folder.iterdir() if _is_library(path.name)}
+        _fingerprints[folders] = library_fingerprint(files, state_dir)
+    return _fingerprints[folders]
+
+
+def _is_library(name: str) -> bool:
+    stem = name.removeprefix("lib")
+    return stem.startswith(("llama", "ggml")) and any(end in name for end in (".so", ".dylib", ".dll"))

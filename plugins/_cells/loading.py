@@ -1,0 +1,125 @@
+"""Loading a target: the weights, a context, and the lane that real forwards show to be safe."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import asdict, replace
+from typing import Any
+
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, Parity, TargetPin
+from pilotfish.manifests.remembered import Remembered, stamp_of
+from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.dialect import Dialect, Model
+from pilotfish.plugins._cells.engine import CellEngine
+from pilotfish.plugins._cells.lane_check import LaneCheck, check
+from pilotfish.plugins._cells.setting import default_threads
+from pilotfish.plugins._cells.slot import CellSlot
+
+log = logging.getLogger("pilotfish.verifiers")
+
+PLAIN = LaneCheck((1,), False, "")
+
+
+def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> CellEngine:
+    """Load `pin`; without a lane, find one. Raises BrokenModel or EngineError, naming the model."""
+    setting = lane.setting if lane else dialect.exact_setting(options)
+    model = dialect.open(pin, setting, options)
+    context: CellContext | None = None
+    try:
+        context, setting = _context(dialect, model, pin, setting, lane, options)
+        build = dialect.engine_pin(options.state_dir)
+        obstacle = model.obstacle(context)
+        found = _find_lane(dialect, context, pin, setting, options, build, obstacle) if lane is None else PLAIN
+        lane = _lane(found, setting) if lane is None else _narrowed(lane, obstacle)
+        block = lane.prefill_block or options.batch_size
+        slot = CellSlot(context, block, exact=lane.exact_cache, can_rollback=not obstacle)
+        return CellEngine(model, context, lane, build, slot)
+    except BaseException:
+        if context is not None:
+            context.close()
+        model.close()
+        raise
+
+
+def _context(
+    dialect: Dialect, model: Model, pin: TargetPin, setting: EngineSetting, lane: Lane | None, options: EngineOptions
+) -> tuple[CellContext, EngineSetting]:
+    """A context in `setting`; where nobody asked for it and the device refuses it, in stock's."""
+    width = max(dialect.room, lane.max_width if lane else 0)
+    if lane is not None and lane.prefill_block:
+        options = replace(options, batch_size=max(options.batch_size, lane.prefill_block))
+    try:
+        return model.context(setting, options, width), setting
+    except EngineError:
+        asked = (options.cache_type_k, options.cache_type_v, options.flash_attention)
+        stock = dialect.fallback()
+        if stock is None or lane is not None or any(value is not None for value in asked):
+            raise
+        log.warning("%s: the exact setting (%s) is refused here; stock settings instead", pin.name, setting.title)
+        return model.context(stock, options, width), stock
+
+
+def _find_lane(
+    dialect: Dialect,
+    context: CellContext,
+    pin: TargetPin,
+    setting: EngineSetting,
+    options: EngineOptions,
+    build: EnginePin,
+    obstacle: str,
+) -> LaneCheck:
+    if obstacle:
+        return LaneCheck((1,), False, obstacle)
+    remembered, stamp = Remembered(options.state_dir), stamp_of(pin.path)
+    fact = _lane_fact(context, pin, setting, options, build)
+    if (known := _as_check(remembered.get(pin.path, fact, stamp), dialect.room)) is not None:
+        return known
+    found = check(context, dialect.candidates(pin))
+    if found.complete:
+        remembered.put(pin.path, fact, stamp, asdict(found))
+    log.info("%s: widths %s in %s %s", pin.name, found.widths, setting.title, found.reason)
+    return found
+
+
+def _lane_fact(
+    context: CellContext, pin: TargetPin, setting: EngineSetting, options: EngineOptions, build: EnginePin
+) -> str:
+    """What a check is remembered as: whatever decides which code computes, so that any change means a new check."""
+    weights = [(weight.digest, weight.size, weight.path.stat().st_mtime_ns) for weight in pin.weights]
+    environment = sorted((name, value) for name, value in os.environ.items() if name.startswith("GGML_"))
+    threads = options.threads or default_threads()
+    long_enough = context.cells > 256
+    decides = [weights, build.fingerprint, asdict(setting), threads, options.gpu_layers, environment, long_enough]
+    return f"lane {hashlib.sha256(json.dumps(decides).encode()).hexdigest()}"
+
+
+def _as_check(value: Any, room: int) -> LaneCheck | None:
+    try:
+        widths = tuple(value["widths"])
+        known = LaneCheck(widths, bool(value["exact_cache"]), str(value["reason"]))
+    except (TypeError, KeyError):
+        return None
+    plausible = widths[:1] == (1,) and all(isinstance(w, int) and 1 <= w <= room for w in widths)
+    return known if plausible else None
+
+
+def _lane(found: LaneCheck, setting: EngineSetting) -> Lane:
+    return Lane(
+        name=setting.title,
+        widths=found.widths,
+        setting=setting,
+        parity=Parity.LANE if len(found.widths) > 1 else Parity.NONE,
+        reason=found.reason,
+        exact_cache=found.exact_cache,
+    )
+
+
+def _narrowed(lane: Lane, obstacle: str) -> Lane:
+    """The lane as given, or single steps in its setting where the cache cannot be rolled back."""
+    if not obstacle:
+        return lane
+    return replace(lane, widths=(1,), parity=Parity.NONE, reason=obstacle, exact_cache=False)

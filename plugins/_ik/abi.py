@@ -1,0 +1,38 @@
+"""What the installed ik_llama.cpp looks like from outside, printed as JSON: `python -m pilotfish.plugins._ik.abi`.
+
+A process of its own, because a library that was built for another processor, or whose structures are larger than
+described, can end the process that touches it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pilotfish.hooks.structures import fits, values
+
+
+def main() -> int:
+    """Print the features of the build and every default of the parameter structures."""
+    from ik_llama_cpp import _ctypes_api as api
+
+    from pilotfish.plugins._ik.functions import LogCallback, describe
+
+    library = describe(api._lib)
+    quiet = LogCallback(lambda level, text, user: None)
+    library.llama_log_set(quiet, None)
+    api.llama_backend_init()
+    described: dict[str, Any] = {"features": library.llama_print_system_info().decode("utf-8", "replace")}
+    for function, structure in (
+        ("llama_model_default_params", api.llama_model_params),
+        ("llama_context_default_params", api.llama_context_params),
+    ):
+        described[function] = values(getattr(api, function)())
+        described[f"{function} fits"] = fits(library, function, structure)
+    sys.stdout.write(json.dumps(described))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""libllama as the shared verifier parts see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
+from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._llama.library import engine_pin, lib
+from pilotfish.plugins._llama.model import BLOCK_ROOM, STOCK, cuts_its_tail, exact_setting, load_model, make_context
+from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
+from pilotfish.plugins.verifiers._llama_sampling import LlamaSampler
+from pilotfish.plugins.verifiers._llama_weights import is_uniform
+
+UNIFORM_WIDTHS = (2, 3, 4, 6, 8, 12, 16)
+OTHER_WIDTHS = (2, 3)
+
+
+class LlamaModel:
+    """A `Model`. It owns the `llama_model`."""
+
+    def __init__(self, handle: Any, pin: TargetPin) -> None:
+        self._handle, self._pin = handle, pin
+        self._vocab = lib.llama_model_get_vocab(handle)
+        self.tokenizer = LlamaTokenizer(self._vocab)
+        self.n_ctx_train: int = lib.llama_model_n_ctx_train(handle)
+
+    def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> CellContext:
+        return make_context(self._handle, self._pin, setting, options, width)
+
+    def obstacle(self, context: CellContext) -> str:
+        return cuts_its_tail(self._handle, context)
+
+    def sampler(
+        self, context: CellContext, params: SamplingParams, prompt: Sequence[int], eog: frozenset[int]
+    ) -> LlamaSampler:
+        return LlamaSampler(context, self._vocab, params, prompt, eog)
+
+    def close(self) -> None:
+        if self._handle:
+            self.tokenizer.close()
+            lib.llama_model_free(self._handle)
+            self._handle = None
+
+
+class LlamaDialect:
+    """A `Dialect`."""
+
+    name = "llama"
+    room = BLOCK_ROOM
+
+    def exact_setting(self, options: EngineOptions) -> EngineSetting:
+        return exact_setting(options)
+
+    def fallback(self) -> EngineSetting | None:
+        return STOCK
+
+    def candidates(self, pin: TargetPin) -> tuple[int, ...]:
+        return UNIFORM_WIDTHS if is_uniform(tuple(weight.path for weight in pin.weights)) else OTHER_WIDTHS
+
+    def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> LlamaModel:
+        return LlamaModel(load_model(pin, setting, options), pin)
+
+    def engine_pin(self, state_dir: Path | None) -> EnginePin:
+        return engine_pin(state_dir)

@@ -1,0 +1,27 @@
+"""The verifier suite on the real engines, in each weight format that gives another lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pilotfish.hooks.protocols import TargetEngine
+from pilotfish.lab.conformance import VerifierConformance
+from tests.conftest import EngineOf
+
+pytestmark = pytest.mark.model
+
+
+@pytest.mark.parametrize(
+    ("verifier", "weights"),
+    [("llama", "Q4_1"), ("llama", "Q8_0"), ("llama", "Q4_K_M"), ("ik", "Q4_1"), ("ik", "Q4_K_M")],
+)
+class TestVerifier(VerifierConformance):
+    @pytest.fixture
+    def engine(self, engine_of: EngineOf, verifier: str, weights: str) -> TargetEngine:
+        return engine_of(weights, verifier)
+
+    @pytest.fixture
+    def prompt(self, engine: TargetEngine) -> Sequence[int]:
+        return engine.tokenizer.encode("Write ten lines, each starting with Alpha.\nAlpha one\nAlpha two\n")
