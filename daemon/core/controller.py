@@ -109,7 +109,7 @@ class Controller:
         return best
 
     def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
-        """`weigh`, without the rate."""
+        """`best_length`, without the rate."""
         return self.best_length(proposal, drafter, position).k
 
     def wait_budget(self, drafter: str, position: int, k: int, best: Choice, waited: float = 0.0) -> WaitBudget | None:

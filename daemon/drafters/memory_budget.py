@@ -49,7 +49,7 @@ class MemoryBudget:
 
 
 def memory_budget_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, before: int) -> MemoryBudget:
-    """The room beside `pin`, which `verifier` has loaded; `before` is what `private_bytes()` said ahead of that.
+    """The memory beside `pin`, which `verifier` has loaded; `before` is what `private_bytes()` said ahead of that.
 
     A verifier that cannot say what its target takes is believed to take what its weights weigh, and no cache.
     """

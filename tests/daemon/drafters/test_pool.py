@@ -213,7 +213,7 @@ def test_one_that_wants_a_process_of_its_own_is_wrapped_and_kept_across_a_reload
     assert drafter.done == []
 
 
-def test_seats_come_in_the_order_of_preference():
+def test_guards_come_in_the_order_of_preference():
     registry, line = registry_of(ScriptedDrafter(name="b"), ScriptedDrafter(name="a")), pool()
     line.use(registry, ["b", "a"])
     assert [guard.name for guard in line.guards(registry, [1], 0.2)] == ["b", "a"]
@@ -310,7 +310,7 @@ def test_a_footprint_that_is_none_is_a_failure_and_nothing_is_loaded():
 
 @pytest.mark.parametrize("error", RAISED)
 @pytest.mark.parametrize("attribute", ["vocabulary", "alive", "status"])
-def test_an_attribute_that_raises_costs_its_drafter_a_seat_at_most(attribute, error):
+def test_an_attribute_that_raises_costs_its_drafter_a_guard_at_most(attribute, error):
     def broken(self: object) -> Any:
         raise error
 
