@@ -106,7 +106,7 @@ class Gguf(Files):
         with contextlib.suppress(PilotfishError):
             shape = read_shape(path)
             shape.cache_elements(512)
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(PilotfishError):
             read_pieces(path)
 
 
