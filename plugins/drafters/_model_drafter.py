@@ -12,7 +12,7 @@ from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._model_session import MIN_CONFIDENCE, DraftCache
 
 
-class Loaded(Protocol):
+class HeldModel(Protocol):
     """What there is of a model while it is loaded."""
 
     @property
@@ -37,7 +37,7 @@ class ModelDrafter:
         self.model = table.text("model", what)
         self._context = table.integer("context", 0, 0, 1 << 24)
         self._min_confidence = table.number("min_confidence", MIN_CONFIDENCE, 0, 1)
-        self._loaded: Loaded | None = None
+        self._loaded: HeldModel | None = None
 
     @property
     def vocabulary(self) -> Vocabulary | None:
