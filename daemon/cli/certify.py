@@ -51,8 +51,8 @@ def command(
     from pilotfish.daemon.certify.certification import certify
     from pilotfish.daemon.config import files
     from pilotfish.daemon.config.paths import state_dir
+    from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
     from pilotfish.daemon.registry.registry import Registry
-    from pilotfish.daemon.registry.verifiers import chosen_verifier
     from pilotfish.hooks.types import EngineOptions, Parity
 
     settings = files.load()

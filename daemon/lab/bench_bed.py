@@ -16,8 +16,8 @@ from pilotfish.daemon.lab.bench_starting import started
 from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed, System, command
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
 from pilotfish.daemon.lab.workloads import Mode, Workload
+from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.daemon.registry.verifiers import chosen_verifier
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.pins import pin_file

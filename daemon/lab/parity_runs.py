@@ -22,8 +22,8 @@ from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.member import DrafterState
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.lab.workloads import Mode, Workload
+from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.daemon.registry.verifiers import chosen_verifier
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, Parity, SamplingParams, TargetPin

@@ -1,7 +1,7 @@
 """What a runner falls back on: what whoever started it would have had without pilotfish.
 
-Under Ollama that is the stock llama-server (`ollama_overlay` hands its floor to `main.main`); `pilotfish serve` and a
-runner that is started by hand have none.
+Under Ollama that is the stock llama-server: what Ollama starts there hands its floor to `main.main`. `pilotfish serve`
+and a runner that is started by hand have none.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
+from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.daemon.registry.verifiers import chosen_verifier
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.hooks.protocols import TargetEngine

@@ -6,7 +6,7 @@ import json
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
-from pilotfish.plugins._cells.grammar_cost import MAX_TIMES, check_cost
+from pilotfish.plugins._cells.grammar_cost import check_cost
 from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
 
 MAX_BYTES = 512 * 1024
@@ -28,10 +28,10 @@ def grammar_of(params: SamplingParams) -> str:
         raise RequestError(f"json_schema: not valid JSON: {error}") from error
 
 
-def checked(grammar: str, *, max_times: int = MAX_TIMES) -> bytes:
+def checked(grammar: str, *, nested: bool = False) -> bytes:
     """The grammar's bytes. Raises RequestError for one that the parser could not survive.
 
-    A repetition of more than `max_times` is one that the parser refuses, or takes for one without a limit.
+    `nested` is for a parser that does not limit repetitions of repetitions.
     """
     try:
         data = grammar.encode()
@@ -41,5 +41,5 @@ def checked(grammar: str, *, max_times: int = MAX_TIMES) -> bytes:
         raise RequestError("grammar: contains a NUL byte; write it as \\x00")
     if len(data) > MAX_BYTES:
         raise RequestError(f"grammar: {len(data)} bytes; at most {MAX_BYTES} are accepted")
-    check_cost(grammar, max_times=max_times)
+    check_cost(grammar, nested=nested)
     return data

@@ -36,12 +36,12 @@ _TOKEN = re.compile(
 _TIMES = re.compile(r"\{\s*(\d+)\s*(,?)\s*(\d*)\s*\}", re.ASCII)
 
 
-def check_cost(grammar: str, *, max_times: int = MAX_TIMES) -> None:
+def check_cost(grammar: str, *, nested: bool = False) -> None:
     """Raises RequestError for a grammar that libllama should not be given, saying what to change.
 
-    A repetition of more than `max_times` is one that the parser at hand does not write out.
+    With `nested` a repeated group counts with all that is repeated in it, which libllama limits by itself.
     """
-    reader = _GrammarReader(max_times)
+    reader = _GrammarReader(nested)
     if reader.read(grammar):
         _check_ways(reader.rules)
 
@@ -69,8 +69,9 @@ class _Rule:
 class _GrammarReader:
     """Reads rules, and counts what they become in memory."""
 
-    def __init__(self, max_times: int) -> None:
-        self._max_times = max_times
+    def __init__(self, nested: bool) -> None:
+        self._nested = nested
+        self._before: list[int] = []  # elements before each open group
         self.rules: list[_Rule] = []
         self._names: dict[str, _Rule] = {}
         self._open: list[_Rule] = []  # the rule at hand, and the groups in it
@@ -123,6 +124,7 @@ class _GrammarReader:
         group = self._new([[]])
         self._append(group, 1)
         self._open.append(group)
+        self._before.append(self._elements)
         if len(self._open) - 1 > MAX_DEPTH:
             raise RequestError(
                 f"grammar: groups are nested more than {MAX_DEPTH} deep; give inner groups their own rules"
@@ -130,14 +132,15 @@ class _GrammarReader:
 
     def _close(self) -> bool:
         self._open.pop()
-        self._last = 1
+        inside = self._elements - self._before.pop() if self._before else 0
+        self._last = 1 + inside if self._nested else 1
         return bool(self._open)
 
     def _repeat(self, text: str) -> bool:
         alternative = self._open[-1].alternatives[-1]
         if not alternative:
             return False
-        low, high = self._times(text)
+        low, high = _times(text)
         if high is not None and high < low:  # libllama would add rules for ever
             raise RequestError(f"grammar: {text:.100} repeats at least {low} and at most {high} times; swap the two")
         optional = 1 if high is None else high - low
@@ -145,19 +148,6 @@ class _GrammarReader:
         self._elements += low * self._last + optional * (self._last + _RULE_ELEMENTS)
         self._last = max(1, low * self._last + min(optional, 1))
         return True
-
-    def _times(self, text: str) -> tuple[int, int | None]:
-        """How often, at least and at most; None is no limit. What is hard to read is taken for the worst."""
-        if text in ("*", "+", "?"):
-            return int(text == "+"), 1 if text == "?" else None
-        found = _TIMES.fullmatch(text)
-        if found is None:
-            return self._max_times, self._max_times
-        low = self._limited(found[1])
-        return low, self._limited(found[3]) if found[3] else None if found[2] else low
-
-    def _limited(self, digits: str) -> int:
-        return min(int(digits[:9]), self._max_times)
 
     def _repeated(self, symbol: _Rule | None, low: int, optional: int, *, endless: bool) -> _Rule | None:
         """`symbol` as often as it must be, then as often as it may be."""
@@ -178,6 +168,21 @@ class _GrammarReader:
         self.rules.append(_Rule(alternatives, times))
         self._elements += _RULE_ELEMENTS
         return self.rules[-1]
+
+
+def _times(text: str) -> tuple[int, int | None]:
+    """How often, at least and at most; None is no limit. What is hard to read is taken for the worst."""
+    if text in ("*", "+", "?"):
+        return int(text == "+"), 1 if text == "?" else None
+    found = _TIMES.fullmatch(text)
+    if found is None:
+        return MAX_TIMES, MAX_TIMES
+    low = _limited(found[1])
+    return low, _limited(found[3]) if found[3] else None if found[2] else low
+
+
+def _limited(digits: str) -> int:
+    return min(int(digits[:9]), MAX_TIMES)
 
 
 def _check_ways(rules: list[_Rule]) -> None:

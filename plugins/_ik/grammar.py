@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,14 @@ from pilotfish.hooks.errors import RequestError
 from pilotfish.plugins._cells.candidates import Candidates
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.grammar import checked
+from pilotfish.plugins._cells.grammar_cost import MAX_TIMES
 from pilotfish.plugins._ik.library import Library, log
 
-_EVERY_TIME = 10**9  # libllama refuses huge repetitions by itself; this parser would write them all out
+_REPETITION = re.compile(
+    r"""(?P<literal>"(?:\\.|[^"\\])*+["\\]?|\[(?:\\.|[^\]\\])*+[\]\\]?|\#[^\r\n]*+)
+    | \{\s*(?P<low>\d+)\s*,\s*(?P<high>\d+)\s*\}""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
 
 
 class IkGrammar:
@@ -24,7 +30,7 @@ class IkGrammar:
     """
 
     def __init__(self, library: Library, vocab: Any, context: CellContext, grammar: str) -> None:
-        data = checked(grammar, max_times=_EVERY_TIME)
+        data = checked(_without_far_limits(grammar), nested=True)
         self._lib, self._context = library.lib, context.handle
         log.last_words()
         self._handle = self._lib.llama_sampler_init_grammar(vocab, data, b"root")
@@ -59,3 +65,13 @@ class IkGrammar:
         if self._handle:
             self._lib.llama_grammar_free(self._handle)
             self._handle = None
+
+
+def _without_far_limits(grammar: str) -> str:
+    """`{0,10000}` as `{0,}`: this parser refuses more than MAX_TIMES, which libllama takes for no limit."""
+
+    def relaxed(found: re.Match[str]) -> str:
+        far = not found["literal"] and int(found["high"][:9]) > MAX_TIMES
+        return f"{{{found['low']},}}" if far else found[0]
+
+    return _REPETITION.sub(relaxed, grammar)
