@@ -7,7 +7,7 @@ import json
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
 from pilotfish.plugins._cells.grammar_cost import check_cost
-from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
+from pilotfish.plugins._cells.json_schema import grammar_of_schema
 
 MAX_BYTES = 512 * 1024
 

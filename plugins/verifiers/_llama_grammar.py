@@ -7,8 +7,8 @@ from typing import Any
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.plugins._cells.grammar import checked
+from pilotfish.plugins._cells.json_schema_place import largest_repetition
 from pilotfish.plugins._llama.library import last_words, lib
-from pilotfish.plugins.verifiers._json_schema_place import largest_repetition
 
 
 def compile_grammar(vocab: Any, grammar: str, schema: str = "") -> Any:

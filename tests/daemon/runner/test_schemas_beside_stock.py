@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
-from tests.plugins.verifiers.grammar_walk import END, grammars_over_bytes
+from pilotfish.plugins._cells.json_schema import grammar_of_schema
+from tests.plugins._cells.grammar_walk import END, grammars_over_bytes
 
 pytestmark = [pytest.mark.stock, pytest.mark.model]
 

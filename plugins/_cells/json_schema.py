@@ -5,7 +5,7 @@ that it allows. So the language is stock's (build 11434), oddities included: whi
 several, which whitespace may stand where, and what is ignored (`uniqueItems`, bounds of numbers that are not
 integers, formats other than dates, times and UUIDs). Rule names are our own; they do not matter.
 
-`tests/plugins/verifiers/test_json_schema.py` states the rules, and `tests/daemon/runner/test_beside_stock.py` compares.
+`tests/plugins/_cells/test_json_schema.py` states the rules, and `tests/daemon/runner/test_beside_stock.py` compares.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pilotfish.plugins.verifiers._json_schema_integers import integer_range
-from pilotfish.plugins.verifiers._json_schema_pattern import Unsupported, pattern_rule
-from pilotfish.plugins.verifiers._json_schema_place import Work, below, fail
-from pilotfish.plugins.verifiers._json_schema_rules import BUILT_IN, alternatives, key_other_than, literal, repeated
+from pilotfish.plugins._cells.json_schema_integers import integer_range
+from pilotfish.plugins._cells.json_schema_pattern import Unsupported, pattern_rule
+from pilotfish.plugins._cells.json_schema_place import Work, below, fail
+from pilotfish.plugins._cells.json_schema_rules import BUILT_IN, alternatives, key_other_than, literal, repeated
 
 Schema = Mapping[str, Any]
 _Property = tuple[str, Any, str]  # its name, its schema, and where that stands

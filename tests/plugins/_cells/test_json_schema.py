@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pilotfish.hooks.errors import RequestError
-from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
-from tests.plugins.verifiers.grammar_walk import Grammars, grammars_over_bytes
+from pilotfish.plugins._cells.json_schema import grammar_of_schema
+from tests.plugins._cells.grammar_walk import Grammars, grammars_over_bytes
 
 pytestmark = pytest.mark.model
 

@@ -9,15 +9,15 @@ import pytest
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
-from pilotfish.plugins.verifiers._json_schema import grammar_of_schema
-from pilotfish.plugins.verifiers._json_schema_place import below, largest_repetition
+from pilotfish.plugins._cells.json_schema import grammar_of_schema
+from pilotfish.plugins._cells.json_schema_place import below, largest_repetition
 
 MANY = 10_000
 
 
 @pytest.fixture(scope="module")
 def bytes_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    from tests.plugins.verifiers.grammar_walk import grammars_over_bytes
+    from tests.plugins._cells.grammar_walk import grammars_over_bytes
 
     with grammars_over_bytes(tmp_path_factory.mktemp("bytes")) as grammars:
         yield grammars.vocabulary
