@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, WeightPin
-from pilotfish.plugins.verifiers.ik import IkVerifier
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
+from tests.engines import GEMMA, VERIFIERS, EngineOf, LoadEngine
 from tests.fakes.state import SHARED
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 # cores take ten times as long as one after the other; sleeping threads compute the same bits.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-VERIFIERS = {"llama": LlamaVerifier, "ik": IkVerifier}
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
-GEMMA = "gemma3-270m"
 MODEL_CACHE = CACHE / "test-models"
 
 # No test meets the configuration, the daemon or the remembered state of whoever runs it.
@@ -106,10 +104,6 @@ def load_engine(pin_of: Callable[[Path], TargetPin]) -> LoadEngine:
         return VERIFIERS[verifier]().load(pin_of(path), lane, options)
 
     return load
-
-
-LoadEngine = Callable[..., "CellEngine"]
-EngineOf = Callable[..., "CellEngine"]
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pilotfish.hooks.types import EngineSetting, Lane
-from tests.conftest import EngineOf
+from tests.engines import EngineOf
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine

@@ -14,7 +14,7 @@ from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDrive
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.protocols import CertifiableVerifier, Probe
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
-from tests.conftest import VERIFIERS
+from tests.engines import VERIFIERS
 
 pytestmark = pytest.mark.model
 

@@ -8,7 +8,7 @@ import pytest
 
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.lab.conformance import VerifierConformance
-from tests.conftest import EngineOf
+from tests.engines import EngineOf
 
 pytestmark = pytest.mark.model
 

@@ -11,7 +11,7 @@ import pytest
 from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, Guess, accepted, perfect, ready
 from pilotfish.hooks.protocols import Rows
 from pilotfish.hooks.types import SamplingParams
-from tests.conftest import GEMMA, EngineOf
+from tests.engines import GEMMA, EngineOf
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine

@@ -21,7 +21,7 @@ from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin
 from pilotfish.plugins._ik.model import WIDEST
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
-from tests.conftest import GEMMA, VERIFIERS, EngineOf, LoadEngine
+from tests.engines import GEMMA, VERIFIERS, EngineOf, LoadEngine
 from tests.plugins.verifiers.tiny_gguf import write_mamba
 
 if TYPE_CHECKING:

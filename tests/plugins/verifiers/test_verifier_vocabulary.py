@@ -12,7 +12,7 @@ from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.protocols import Vocabulary
 from pilotfish.hooks.types import TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
-from tests.conftest import VERIFIERS
+from tests.engines import VERIFIERS
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine

@@ -14,7 +14,7 @@ from pilotfish.daemon.core.generation import GenerationRequest, OutputToken
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
-from tests.conftest import VERIFIERS
+from tests.engines import VERIFIERS
 from tests.plugins.verifiers.tiny_gguf import write_sliding_window
 
 if TYPE_CHECKING:
