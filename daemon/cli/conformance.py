@@ -6,7 +6,9 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from pilotfish.daemon.lab.conformance.plugin import Setup, examine_drafter, exam
 from pilotfish.daemon.lab.conformance.report import FAILED, PASSED, PluginReport, Verdict
 
 MARKS = {PASSED: "[green]passed[/]", FAILED: "[red]FAILED[/]"}
+STILL_WRITING = 2.0  # seconds that a drafter's own threads get to finish what they write
 
 
 @click.command("conformance")
@@ -62,7 +65,8 @@ def command(
 def _state_of_its_own() -> Iterator[None]:
     """What a drafter remembers of the checks does not belong to what it remembers for the user."""
     before = os.environ.get("PILOTFISH_STATE")
-    with tempfile.TemporaryDirectory(prefix="pilotfish-conformance-") as folder:
+    threads = set(threading.enumerate())
+    with tempfile.TemporaryDirectory(prefix="pilotfish-conformance-", ignore_cleanup_errors=True) as folder:
         os.environ["PILOTFISH_STATE"] = folder
         try:
             yield
@@ -70,6 +74,14 @@ def _state_of_its_own() -> Iterator[None]:
             del os.environ["PILOTFISH_STATE"]
             if before is not None:
                 os.environ["PILOTFISH_STATE"] = before
+            _wait_for(set(threading.enumerate()) - threads)
+
+
+def _wait_for(threads: Iterable[threading.Thread]) -> None:
+    """A drafter's threads may still write down what they remember, also into a folder that was just removed."""
+    deadline = time.monotonic() + STILL_WRITING
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _show(report: PluginReport) -> None:

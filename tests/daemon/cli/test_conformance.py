@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,27 @@ def test_it_needs_neither_pytest_nor_a_checkout(home: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "mine.py conforms: drafter mine" in done.stdout
+
+
+STILL_WRITING = """
+    import os, threading, time
+    from pathlib import Path
+
+    def write(folder):
+        for number in range(40):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / str(number)).touch()
+            time.sleep(0.01)
+
+    threading.Thread(target=write, args=[Path(os.environ["PILOTFISH_STATE"]) / "late"], daemon=True).start()
+"""
+
+
+def test_what_a_drafter_still_writes_when_the_checks_are_over_is_removed_too(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(home / "tmp"))
+    (home / "tmp").mkdir()
+    done = run(write(home, "mine.py", GOOD.format(name="mine") + STILL_WRITING))
+    assert done.exit_code == 0, done.output
+    assert list((home / "tmp").glob("pilotfish-conformance-*")) == []
