@@ -13,6 +13,7 @@
         ├── AdmissionRefused       a drafter does not fit in the memory that is left
         ├── DeviceBusy             another process holds a device that only one may use
         ├── EngineError            libllama (or another engine) failed
+        │   └── EngineMissing      it is not installed
         └── ProtocolViolation      a plugin broke the contract (wrong ids, wrong history)
 
 Messages say what happened, to which model or file, and what to do about it.
@@ -82,6 +83,10 @@ class DeviceBusy(WorldError):
 
 class EngineError(WorldError):
     """The engine failed; the session in which it happened is over."""
+
+
+class EngineMissing(EngineError):
+    """The engine is not installed; the message says how to get it."""
 
 
 class ProtocolViolation(WorldError):

@@ -19,7 +19,8 @@ before the prompt is fed, commit without verify, anything after close) raises Pi
 
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
-`CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`.
+`CertifiableVerifier`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`; a probe:
+`ReadsLogits`.
 """
 
 from __future__ import annotations
@@ -390,6 +391,24 @@ class CertifiableVerifier(Verifier, Protocol):
 
         The setting's `environment` is in force already when this is called. Raises EngineError or BrokenModel.
         """
+        ...
+
+
+@runtime_checkable
+class ReadsLogits(Protocol):
+    """A probe whose rows can be had as they are, to compare one engine with another."""
+
+    def logits(self, tokens: Sequence[int], width: int) -> bytes:
+        """One forward as `Probe.rows`; the tokens' rows, `(len(tokens), n_vocab)` float32 in this machine's order."""
+        ...
+
+
+@runtime_checkable
+class TellsDevices(Protocol):
+    """A verifier that may compute on accelerators. One without this computes on the processor."""
+
+    def devices(self) -> tuple[str, ...]:
+        """The accelerators that `load` may put layers on, by the engine's names; loads nothing. Raises EngineError."""
         ...
 
 

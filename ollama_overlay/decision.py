@@ -83,8 +83,10 @@ def _decide(
         return Decision(False, model, f"{path} is a relative path; give OLLAMA_MODELS to Ollama as an absolute one")
     parse(argv)
     config = config.for_models([user.name.full for user in blob.users] if blob else [])
-    if not has_package(package := ENGINE_PACKAGES[config.verifier]):
-        return Decision(False, model, f"{package} is not installed; run: {ENGINES[config.verifier]}")
+    if not any(has_package(ENGINE_PACKAGES[engine]) for engine in config.engines):
+        packages = " or ".join(ENGINE_PACKAGES[engine] for engine in config.engines)
+        remedies = ", or: ".join(ENGINES[engine] for engine in config.engines)
+        return Decision(False, model, f"{packages} is not installed; run: {remedies}")
     if reason := _damaged(path, blob, state_dir) or Attempts(state_dir, path).reason() or _changed(blob, state_dir):
         return Decision(False, model, reason)
     return _runner(model, config, state_dir)
@@ -95,8 +97,8 @@ def _runner(model: str, config: Config, state_dir: Path) -> Decision:
     reason, server = "speculation is on", stock_server()
     if config.why_not_chosen:
         reason += f", although {config.engine.choice} was chosen: {config.why_not_chosen}"
-    if config.verifier != STOCK_ENGINE:
-        return Decision(True, model, f"{reason}, with the engine {config.verifier}")
+    if STOCK_ENGINE not in config.engines:
+        return Decision(True, model, f"{reason}, with the engine {', '.join(config.engines)}")
     if config.engine.libllama != "ollama" or server is None:
         return Decision(True, model, reason)
     folder = Path(server).parent

@@ -10,13 +10,15 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from pilotfish.daemon.certify.probe_wire import options_from_json, options_to_json, pin_from_json, pin_to_json
 from pilotfish.daemon.config import files
 from pilotfish.daemon.processes.parent_death import end_with_stdin
+from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import EngineError, PilotfishError
+from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.types import EngineOptions, Parity, TargetPin
 
 log = logging.getLogger("pilotfish.certifier")
@@ -25,9 +27,9 @@ MODULE = "pilotfish.daemon.certify.background"
 NICENESS = 19
 
 
-def job_line(pin: TargetPin, options: EngineOptions, parity: Parity, verifier: str, budget: float) -> str:
-    """What the process reads first; `budget` is in seconds."""
-    job = {"pin": pin_to_json(pin), "options": options_to_json(options), "parity": parity, "verifier": verifier}
+def job_line(pin: TargetPin, options: EngineOptions, parity: Parity, engines: Sequence[str], budget: float) -> str:
+    """What the process reads first; `engines` are the verifiers to choose from, `budget` is in seconds."""
+    job = {"pin": pin_to_json(pin), "options": options_to_json(options), "parity": parity, "engines": list(engines)}
     return json.dumps({**job, "budget": budget}) + "\n"
 
 
@@ -50,11 +52,9 @@ def _certify(job: dict[str, Any]) -> int:
         certify,  # numpy and more: not for the runner, which imports this module
     )
 
-    verifier = Registry.load(files.load_or_last_good()).verifier(job["verifier"])
-    if verifier is None:
-        raise EngineError(f"no verifier is named {job['verifier']!r} any more")
     pin, options = pin_from_json(job["pin"]), options_from_json(job["options"])
-    certificate, path = certify(pin, verifier, options, parity=Parity(job["parity"]), budget=job["budget"])
+    verifiers = fit_verifiers(Registry.load(files.load_or_last_good()), job["engines"], options)
+    certificate, path = certify(pin, verifiers, options, parity=Parity(job["parity"]), budget=job["budget"])
     log.info("%s: %s: %s", certificate.model, "certified" if path else "not certified", certificate.summary())
     return 0 if path else 1
 

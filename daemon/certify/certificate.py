@@ -29,7 +29,7 @@ from pilotfish.manifests.remembered import write_atomically
 
 log = logging.getLogger("pilotfish.certificates")
 
-FORMAT = 3  # counted up when what is measured, or what it means, changes
+FORMAT = 4  # counted up when what is measured, or what it means, changes
 FOLDER = "certificates"
 DEARER = 1.05  # a ratio worth mentioning
 
@@ -39,7 +39,7 @@ class Identity:
     """Everything that must be equal for a certificate to hold. `parity` is the level that was asked for."""
 
     weights: tuple[str, ...]
-    engine: str  # fingerprint
+    engines: tuple[tuple[str, str], ...]  # name and fingerprint of every engine that might compute
     device: str
     threads: int | None
     gpu_layers: int | None
@@ -60,11 +60,13 @@ class Identity:
         return [name for name in mine if mine[name] != theirs[name]]
 
 
-def identity_of(pin: TargetPin, engine: str, options: EngineOptions, parity: Parity = Parity.LANE) -> Identity:
-    """The identity of a load that is about to happen; `engine` is the fingerprint of what would load it."""
+def identity_of(
+    pin: TargetPin, engines: Mapping[str, str], options: EngineOptions, parity: Parity = Parity.LANE
+) -> Identity:
+    """The identity of a load that is about to happen; `engines` are the fingerprints of what may load it, by name."""
     return Identity(
         weights=tuple(weight.digest for weight in pin.weights),
-        engine=engine,
+        engines=tuple(sorted(engines.items())),
         device=device_name(),
         threads=options.threads,
         gpu_layers=options.gpu_layers,
@@ -76,11 +78,15 @@ def identity_of(pin: TargetPin, engine: str, options: EngineOptions, parity: Par
     )
 
 
-def identity_for(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: Parity) -> Identity | None:
-    """The identity of loading `pin` with `verifier`; None when its models cannot be certified. Loads nothing."""
-    if not isinstance(verifier, CertifiableVerifier):
-        return None
-    return identity_of(pin, verifier.fingerprint(options.state_dir), options, parity)
+def identity_for(
+    pin: TargetPin, verifiers: Sequence[Verifier], options: EngineOptions, parity: Parity
+) -> Identity | None:
+    """The identity of loading `pin` with one of `verifiers`; None when none of their models can be certified.
+
+    Loads nothing. Raises EngineError.
+    """
+    engines = {v.name: v.fingerprint(options.state_dir) for v in verifiers if isinstance(v, CertifiableVerifier)}
+    return identity_of(pin, engines, options, parity) if engines else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +99,15 @@ class Certificate:
 
     identity: Identity
     model: str
-    engine: str  # its version, for people
+    architecture: str
+    quantization: str
+    size: int  # bytes of the weights
+    engine: str  # the version of what computes in the lane, for people
+    reference: str  # the engine whose stock settings everything was compared with
     created: str  # ISO 8601, UTC
     n_ctx: int
     lane: Lane
-    plain_ratio: float  # the lane's plain step relative to stock's
+    plain_ratio: float  # the lane's plain step relative to the reference's
     prompt_ratio: float  # feeding an ordinary prompt, relative to stock's
     expected_ratio: float  # expected time per token with speculation relative to plain stock; see `lanes`
     switch_points: tuple[int, ...]  # cells at which the engine changes its kernels
@@ -118,7 +128,7 @@ class Certificate:
         lane = self.lane
         where = f" up to {lane.max_context} tokens" if lane.max_context and lane.max_context < self.n_ctx else ""
         why = f"; {lane.reason}" if lane.max_width == 1 and lane.reason else ""
-        prompts = f", prompts take {self.prompt_ratio:.2f}x {reference(lane.setting.engine)}"
+        prompts = f", prompts take {self.prompt_ratio:.2f}x {reference(self.reference)}"
         dearer = prompts if self.prompt_ratio > DEARER else ""
         return f"widths {ranges(lane.widths)}{where}, parity {lane.parity} ({lane.setting.title}){dearer}{why}"
 
@@ -140,9 +150,8 @@ def parse(data: bytes) -> Certificate:
 def _from_table(table: dict[str, Any]) -> Certificate:
     fields = {name: table[name] for name in Certificate.__slots__}
     identity = table["identity"]
-    environment = tuple((name, value) for name, value in identity["environment"])
-    weights = tuple(identity["weights"])
-    fields["identity"] = typed(Identity, {**identity, "weights": weights, "environment": environment})
+    tuples = {name: tuple((key, value) for key, value in identity[name]) for name in ("environment", "engines")}
+    fields["identity"] = typed(Identity, {**identity, "weights": tuple(identity["weights"]), **tuples})
     fields["lane"] = lane_from_json(table["lane"])
     fields["costs"] = tuple((int(width), int(at), float(seconds)) for width, at, seconds in table["costs"])
     for name in ("switch_points", "regimes", "variants", "findings"):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, identity_for
-from pilotfish.daemon.certify.certifier import BUDGET, CertificationTask, Certifier, Progress
+from pilotfish.daemon.certify.certifier import BUDGET, Certifier
 from pilotfish.daemon.certify.lanes import MAX_WIDTH
 from pilotfish.daemon.certify.probe_driver import Deadline
 from pilotfish.daemon.certify.probe_process import RemoteProbe
+from pilotfish.daemon.certify.suitability import Suitability
+from pilotfish.daemon.certify.task import CertificationTask, Progress, silent
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.sample_text import SAMPLE
@@ -21,32 +24,50 @@ MEMORY_FACTOR = 2.5  # model sizes that must be free to hold it twice: weights m
 
 def certify(
     pin: TargetPin,
-    verifier: Verifier,
+    verifiers: Sequence[Verifier],
     options: EngineOptions,
     *,
     parity: Parity = Parity.LANE,
     budget: float = BUDGET,
-    progress: Progress = lambda what: None,
+    progress: Progress = silent,
 ) -> tuple[Certificate, Path | None]:
     """Certify `pin` and keep the certificate under `options.state_dir`; the certificate and its file, None if not kept.
 
-    Raises EngineError when the verifier offers no probe or the model does not load.
+    The fastest exact lane of any of `verifiers` is chosen. Raises EngineError when none of them offers a probe,
+    EngineError or BrokenModel when none loads the model.
     """
-    identity = identity_for(pin, verifier, options, parity)
+    identity = identity_for(pin, verifiers, options, parity)
     if identity is None:
-        raise EngineError(f"{pin.name}: the verifier {verifier.name!r} offers no probe, so it cannot be certified")
+        names = ", ".join(verifier.name for verifier in verifiers)
+        raise EngineError(f"{pin.name}: no probe is offered by {names}, so it cannot be certified")
     deadline = Deadline(budget)
 
     def open_probe(setting: EngineSetting, until: Deadline) -> RemoteProbe:
         return RemoteProbe(pin, setting, MAX_WIDTH, options, until)
 
-    task = CertificationTask(identity, pin.name, options, verifier.name, SAMPLE, keep_stock=has_room_twice(pin))
+    engines = dict(identity.engines)
+    task = CertificationTask(
+        identity,
+        pin.name,
+        options,
+        engines=tuple(verifier.name for verifier in verifiers if verifier.name in engines),
+        text=SAMPLE,
+        keep_stock=has_room_twice(pin),
+        known=Suitability(pin, engines, options),
+        architecture=pin.architecture,
+        quantization=pin.quantization,
+        size=size_of(pin),
+    )
     certificate = Certifier(task, open_probe, budget=budget, deadline=deadline, progress=progress).run()
     kept = CertificateStore(options.state_dir).put(certificate) if certificate.conclusive else None
     return certificate, kept
 
 
+def size_of(pin: TargetPin) -> int:
+    """Bytes of the weights."""
+    return sum(weight.size for weight in pin.weights)
+
+
 def has_room_twice(pin: TargetPin) -> bool:
     """Whether the model may be loaded twice at once."""
-    size = sum(weight.size for weight in pin.weights)
-    return bool(psutil.virtual_memory().available > MEMORY_FACTOR * size)
+    return bool(psutil.virtual_memory().available > MEMORY_FACTOR * size_of(pin))

@@ -18,6 +18,7 @@ ALL_WIDTHS = tuple(range(1, MAX_WIDTH + 1))
 
 PLAIN_SHARE = 0.5  # of the tokens are taken to come from plain steps: nothing was proposed for them
 ACCEPTANCE = 0.8  # of each further proposed token, for the others
+LOAD_TOKENS = 10_000.0  # generated per load: what loading takes longer than stock's is spread over so many
 PROMPT_TOKENS = 2.0  # prompt tokens fed per generated token; conversations reuse most of theirs
 PLAIN_TOLERANCE = 1.15  # plain decoding in a lane may cost this many of stock's: timing noise, not a budget
 MAX_TOLERANCE = 1.5  # however noisy the machine
@@ -46,8 +47,9 @@ Costs = Mapping[tuple[int, int], float]  # (width, position) -> seconds
 class Measured:
     """One setting, measured. `stock_costs` and `stock_prefill` were taken in turns with its own.
 
-    `prefill` is seconds per prompt token, `noise` how much slower than the fastest stock's median step was. With
-    `trouble` the setting is of no use and the rest may be missing.
+    `prefill` is seconds per prompt token, `load` seconds until the first forward, `noise` how much slower than the
+    fastest stock's median step was, `divergence` how far another engine's rows are from libllama's (None: not known).
+    With `trouble` the setting is of no use and the rest may be missing.
     """
 
     setting: EngineSetting
@@ -57,12 +59,20 @@ class Measured:
     stock_costs: Costs = field(default_factory=dict)
     stock_prefill: float = 0.0
     noise: float = 1.0
+    load: float = 0.0
+    stock_load: float = 0.0
+    divergence: float | None = None
     trouble: str = ""
 
     @property
     def prompt_ratio(self) -> float:
         """What feeding a prompt costs, relative to stock."""
         return self.prefill / self.stock_prefill if self.stock_prefill else 1.0
+
+    @property
+    def load_share(self) -> float:
+        """Seconds per generated token that loading takes longer than stock's."""
+        return max(0.0, self.load - self.stock_load) / LOAD_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,7 @@ def _offer(measured: Measured, stock: Measured, widths: tuple[int, ...], limit: 
     lane = Lane(measured.setting.title, widths, measured.setting, parity, max_context=limit)
     return Offer(
         lane,
-        expected_seconds(lane, measured.costs, measured.prefill),
+        expected_seconds(lane, measured.costs, measured.prefill) + measured.load_share,
         plain_seconds(measured.stock_costs, measured.stock_prefill),
     )
 
@@ -179,7 +189,7 @@ def cost_at(costs: Costs, width: int, position: int) -> float:
 
 
 def reference(engine: str) -> str:
-    """Whose time ratios are relative to, for a person."""
+    """Whose time ratios are relative to, for a person: `engine` computed in stock settings."""
     return "stock's time" if engine == STOCK_ENGINE else f"the time of {engine}'s plain decoding"
 
 

@@ -1,16 +1,18 @@
-"""The lane to load a model in: the certificate's, or what to do without one."""
+"""The engine and the lane to load a model in: the certificate's, or what to do without one."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pilotfish.daemon.certify.candidates import stock_setting
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, identity_for
 from pilotfish.daemon.certify.lanes import ALL_WIDTHS
+from pilotfish.daemon.certify.suitability import Suitability, too_far
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
@@ -21,29 +23,108 @@ UNCHECKED_WIDTHS = ALL_WIDTHS[:16]
 
 
 @dataclass(frozen=True, slots=True)
-class LaneLookup:
-    """`lane` None: the verifier makes its own check at load. `identity` is set when certifying would be of use."""
+class Attempt:
+    """A way to load a model. `lane` None: the verifier makes its own check at load."""
 
-    lane: Lane | None
+    verifier: Verifier
+    lane: Lane | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLookup:
+    """`attempts` come in order: where loading fails, the next one may still do. `why` says why the first is the first.
+
+    `certificate` is that of the first attempt's lane; `identity` is set when certifying would be of use.
+    """
+
+    attempts: tuple[Attempt, ...]
+    why: str = ""
     certificate: Certificate | None = None
     identity: Identity | None = None
 
+    @property
+    def lane(self) -> Lane | None:
+        """The first attempt's."""
+        return self.attempts[0].lane
 
-def find_lane(pin: TargetPin, verifier: Verifier, options: EngineOptions, parity: Parity = Parity.LANE) -> LaneLookup:
-    """What is known about loading `pin`. Loads no engine and never raises: without knowledge there is no lane."""
-    if parity is Parity.NONE:
-        return LaneLookup(_unchecked(options, verifier.name))
+
+def find_lane(
+    pin: TargetPin, verifiers: Sequence[Verifier], options: EngineOptions, parity: Parity = Parity.LANE
+) -> LaneLookup:
+    """What is known about loading `pin` with one of `verifiers`, of which stock's comes first.
+
+    Loads no engine and never raises: without knowledge there is no lane.
+    """
     try:
-        identity = identity_for(pin, verifier, options, parity)
+        identity = identity_for(pin, verifiers, options, parity)
     except (PilotfishError, OSError) as error:
         log.warning("%s: no certificate can be looked up: %s", pin.name, error)
         identity = None
-    certificate = CertificateStore(options.state_dir).find(identity) if identity else None
-    if certificate:
-        return LaneLookup(certificate.lane, certificate)
+    store = CertificateStore(options.state_dir)
+    certificate = store.find(identity) if identity and parity is not Parity.NONE else None
+    if certificate and (made_for := _of_engine(verifiers, certificate.lane.setting.engine)):
+        others = [Attempt(verifier) for verifier in verifiers if verifier is not made_for]
+        return LaneLookup((Attempt(made_for, certificate.lane), *others), "certified", certificate)
+    order, why = _preferred(pin, verifiers, options, store, identity)
+    if parity is Parity.NONE:
+        return LaneLookup(tuple(Attempt(v, _unchecked(options, v.name)) for v in order), why)
     if identity:
         log.info("%s: not certified with these settings; checked at load instead", pin.name)
-    return LaneLookup(_plain_stock(options, verifier.name) if parity is Parity.STOCK else None, None, identity)
+    stock = parity is Parity.STOCK
+    return LaneLookup(
+        tuple(Attempt(v, _plain_stock(options, v.name) if stock else None) for v in order), why, None, identity
+    )
+
+
+def _of_engine(verifiers: Sequence[Verifier], name: str) -> Verifier | None:
+    return next((verifier for verifier in verifiers if verifier.name == name), None)
+
+
+def _preferred(
+    pin: TargetPin,
+    verifiers: Sequence[Verifier],
+    options: EngineOptions,
+    store: CertificateStore,
+    identity: Identity | None,
+) -> tuple[list[Verifier], str]:
+    """The verifiers in the order in which to try them, and why the first one is the first.
+
+    The one that won for the model most like this one comes first; those that are known not to take the model, or to
+    compute something else, are left out as long as there is another.
+    """
+    if len(verifiers) == 1 or identity is None:
+        return list(verifiers), ""
+    suitability = Suitability(pin, dict(identity.engines), options)
+    fit = [v for v in verifiers if not suitability.refusal(v.name) and not too_far(suitability.divergence(v.name))]
+    left = fit or list(verifiers)
+    alike = _most_alike(pin, store, identity)
+    winner = _of_engine(left, alike.lane.setting.engine) if alike else None
+    if alike is None or winner is None:
+        return left, "not measured yet"
+    rest = [verifier for verifier in left if verifier is not winner]
+    return [winner, *rest], f"not measured yet; the fastest for {alike.model}"
+
+
+def _most_alike(pin: TargetPin, store: CertificateStore, identity: Identity) -> Certificate | None:
+    """The certificate of a model of this architecture, made here for the same engines: of its number format if there is
+    one, then the one nearest in size."""
+    size = sum(weight.size for weight in pin.weights)
+
+    def distance(certificate: Certificate) -> tuple[bool, float]:
+        apart = abs(math.log(max(1, certificate.size) / max(1, size)))
+        return certificate.quantization != pin.quantization, apart
+
+    found = [
+        entry.certificate
+        for entry in store.entries()
+        if entry.certificate and _compares(entry.certificate, identity) and entry.certificate.lane.max_width > 1
+    ]
+    return min((c for c in found if c.architecture and c.architecture == pin.architecture), key=distance, default=None)
+
+
+def _compares(certificate: Certificate, identity: Identity) -> bool:
+    """Whether its choice was made among the same engines, on the same machine, for layers in the same place."""
+    return {"engines", "device", "gpu_layers"}.isdisjoint(certificate.identity.differences(identity))
 
 
 @contextlib.contextmanager

@@ -144,8 +144,11 @@ def noise(samples: Samples) -> float:
 
 
 def _time(driver: ProbeDriver, width: int, position: int) -> float:
-    site = Site(0, position, width)
-    driver.rows(driver.goto(site, site.end)[position:], width)
+    if width == 1:
+        driver.step_near(position, MAX_WIDTH)
+    else:
+        site = Site(0, position, width)
+        driver.rows(driver.goto(site, site.end)[position:], width)
     return driver.probe.seconds
 
 

@@ -74,6 +74,7 @@ class ProbeDriver:
         self.block = block
         self._number = -1  # of the material whose prefix is in the cache
         self._prefix = 0  # cells written by prompt blocks and still whole
+        self._steps = 0  # taken by `step_near` since
 
     def walk(self, site: Site, width: int, rows: int | None = None) -> list[bytes]:
         """The digests of the site's rows in blocks of `width`: as many whole blocks as fit `rows` (at least one)."""
@@ -89,6 +90,15 @@ class ProbeDriver:
         self.deadline.check()
         return self.probe.rows(tokens, width)
 
+    def step_near(self, position: int, room: int) -> None:
+        """One single step at `position`, or up to `room` tokens after it where the cache cannot be cut."""
+        here = self._number == 0 and self._prefix == position and 0 < self._steps < room - 1
+        if not (self.probe.obstacle and here):
+            self.goto(Site(0, position, 1))
+        step = self._steps
+        self.rows(self.material.ids(0, position + step + 1)[-1:], 1)
+        self._steps = step + 1
+
     def goto(self, site: Site, length: int = 0) -> list[int]:
         """Bring the cache to the site's start; returns the first `length` ids of its material."""
         start = site.start
@@ -100,7 +110,7 @@ class ProbeDriver:
         if keep == 0 or not self.probe.cut(keep):
             self.probe.clear()
             keep = 0
-        self._number = site.material
+        self._number, self._steps = site.material, 0
         self._prefix = keep
         while self._prefix < start:
             end = min(self._prefix - self._prefix % self.block + self.block, start)
@@ -112,4 +122,4 @@ class ProbeDriver:
     def forget(self) -> None:
         """Empty the cache."""
         self.probe.clear()
-        self._number, self._prefix = -1, 0
+        self._number, self._prefix, self._steps = -1, 0, 0

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
-from pilotfish.daemon.certify.probe_wire import options_to_json, pin_to_json, setting_to_json
-from pilotfish.hooks.errors import EngineError
+from pilotfish.daemon.certify.probe_wire import BROKEN, PAYLOAD, options_to_json, pin_to_json, setting_to_json
+from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, TargetPin
 
 GRACE = 2.0  # seconds past the deadline before a forward in progress is given up
@@ -40,9 +40,8 @@ class RemoteProbe:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, **dict(setting.environment)},
-            text=True,
         )
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[bytes, bytes]] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="probe", daemon=True).start()
         self.seconds = 0.0
         job = {
@@ -52,7 +51,7 @@ class RemoteProbe:
             "options": options_to_json(options),
         }
         try:
-            about = self._ask(job)
+            about, _ = self._ask(job)
         except BaseException:
             self.close()
             raise
@@ -63,22 +62,28 @@ class RemoteProbe:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without BOS."""
-        tokens: list[int] = self._ask({"op": "encode", "text": text})["tokens"]
+        tokens: list[int] = self._ask({"op": "encode", "text": text})[0]["tokens"]
         return tokens
 
     def feed(self, tokens: Sequence[int]) -> None:
         """Forward `tokens` as one prompt block."""
-        self.seconds = self._ask({"op": "feed", "tokens": list(tokens)})["seconds"]
+        self.seconds = self._ask({"op": "feed", "tokens": list(tokens)})[0]["seconds"]
 
     def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
         """One forward; the digests of the tokens' rows."""
-        answer = self._ask({"op": "rows", "tokens": list(tokens), "width": width})
+        answer, _ = self._ask({"op": "rows", "tokens": list(tokens), "width": width})
         self.seconds = answer["seconds"]
         return [bytes.fromhex(digest) for digest in answer["rows"]]
 
+    def logits(self, tokens: Sequence[int], width: int) -> bytes:
+        """One forward; the tokens' rows, float32. Raises EngineError where the verifier's probe cannot give them."""
+        answer, rows = self._ask({"op": "logits", "tokens": list(tokens), "width": width})
+        self.seconds = answer["seconds"]
+        return rows
+
     def cut(self, size: int) -> bool:
         """Keep the first `size` cells."""
-        return bool(self._ask({"op": "cut", "size": size})["cut"])
+        return bool(self._ask({"op": "cut", "size": size})[0]["cut"])
 
     def clear(self) -> None:
         """Forget every cell."""
@@ -93,25 +98,27 @@ class RemoteProbe:
                     pipe.close()
         self._process.wait()
 
-    def _ask(self, call: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, call: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """The answer, and what raw bytes came with it."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(call) + "\n")
+            self._process.stdin.write(json.dumps(call).encode() + b"\n")
             self._process.stdin.flush()
-            line = self._lines.get(timeout=max(0.0, self._deadline.left) + GRACE)
+            line, payload = self._answers.get(timeout=max(0.0, self._deadline.left) + GRACE)
         except queue.Empty:
             self.close()
             raise OutOfTime from None
         except OSError:
-            line = ""
+            line, payload = b"", b""
         answer: dict[str, Any] = json.loads(line) if line else {"error": f"{self._name}: the engine's process ended"}
         if "error" in answer:
-            raise EngineError(answer["error"])
-        return answer
+            raise (BrokenModel if answer.get(BROKEN) else EngineError)(answer["error"])
+        return answer, payload
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         with contextlib.suppress(ValueError, OSError):  # closed while reading
-            for line in self._process.stdout:
-                self._lines.put(line)
-        self._lines.put("")
+            while line := self._process.stdout.readline():
+                size = json.loads(line).get(PAYLOAD, 0)
+                self._answers.put((line, self._process.stdout.read(size)))
+        self._answers.put((b"", b""))

@@ -1,4 +1,7 @@
-"""What crosses the pipe between the certifier and a probe's process: JSON lines, parsed into the contract's types."""
+"""What crosses the pipe between the certifier and a probe's process: JSON lines, parsed into the contract's types.
+
+An answer's raw bytes, if any, follow its line, which says how many they are.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin, TokenizerPin, WeightPin
+
+PAYLOAD = "bytes"  # key of an answer: how many raw bytes follow its line
+BROKEN = "broken"  # key of an error: the engine does not take the model
 
 _T = TypeVar("_T")
 

@@ -1,7 +1,7 @@
 """The other end of `probe_process`: `python -m pilotfish.daemon.certify.probe_worker` serves one probe over its pipes.
 
-The first line on stdin says what to load; every further line is one call, answered by one line on stdout. The
-process ends when its stdin does, so it never outlives the certifier.
+The first line on stdin says what to load; every further line is one call, answered by one line on stdout, after which
+raw bytes may come. The process ends when its stdin does, so it never outlives the certifier.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import os
 import sys
 from typing import IO, Any
 
-from pilotfish.daemon.certify.probe_wire import options_from_json, pin_from_json, setting_from_json
+from pilotfish.daemon.certify.probe_wire import BROKEN, PAYLOAD, options_from_json, pin_from_json, setting_from_json
 from pilotfish.daemon.config import files
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import EngineError, PilotfishError
-from pilotfish.hooks.protocols import CertifiableVerifier, Probe
+from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
+from pilotfish.hooks.protocols import CertifiableVerifier, Probe, ReadsLogits
 
 
 def main() -> int:
     """Serve until stdin ends; returns the exit code."""
     # The pipe is kept apart from stdout, which libraries and plugins may print to.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
         probe = _open(json.loads(sys.stdin.readline()))
     except PilotfishError as error:
-        _answer(answers, {"error": str(error)})
+        _answer(answers, _error(error))
         return 1
     _answer(answers, _about(probe))
     try:
         for line in sys.stdin:
-            _answer(answers, _call(probe, json.loads(line)))
+            _answer(answers, *_call(probe, json.loads(line)))
     finally:
         probe.close()
     return 0
@@ -56,28 +56,44 @@ def _about(probe: Probe) -> dict[str, Any]:
     }
 
 
-def _call(probe: Probe, call: dict[str, Any]) -> dict[str, Any]:
+def _call(probe: Probe, call: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     try:
         match call["op"]:
             case "rows":
                 digests = probe.rows(call["tokens"], call["width"])
-                return {"rows": [digest.hex() for digest in digests], "seconds": probe.seconds}
+                return {"rows": [digest.hex() for digest in digests], "seconds": probe.seconds}, b""
+            case "logits":
+                rows = _logits(probe, call["tokens"], call["width"])
+                return {"seconds": probe.seconds}, rows
             case "feed":
                 probe.feed(call["tokens"])
-                return {"seconds": probe.seconds}
+                return {"seconds": probe.seconds}, b""
             case "cut":
-                return {"cut": probe.cut(call["size"])}
+                return {"cut": probe.cut(call["size"])}, b""
             case "encode":
-                return {"tokens": probe.encode(call["text"])}
+                return {"tokens": probe.encode(call["text"])}, b""
             case _:
                 probe.clear()
-                return {}
+                return {}, b""
     except PilotfishError as error:
-        return {"error": str(error)}
+        return _error(error), b""
 
 
-def _answer(answers: IO[str], value: dict[str, Any]) -> None:
-    answers.write(json.dumps(value) + "\n")
+def _logits(probe: Probe, tokens: list[int], width: int) -> bytes:
+    if not isinstance(probe, ReadsLogits):
+        raise EngineError(f"the verifier {probe.engine.name!r} does not give its rows away")
+    return probe.logits(tokens, width)
+
+
+def _error(error: PilotfishError) -> dict[str, Any]:
+    return {"error": str(error), BROKEN: isinstance(error, BrokenModel)}
+
+
+def _answer(answers: IO[bytes], value: dict[str, Any], payload: bytes = b"") -> None:
+    """Write a line and the raw bytes after it."""
+    answers.write(json.dumps({**value, PAYLOAD: len(payload)} if payload else value).encode() + b"\n")
+    answers.write(payload)
+    answers.flush()
 
 
 if __name__ == "__main__":

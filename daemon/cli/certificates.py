@@ -8,6 +8,7 @@ import click
 from rich.table import Table
 
 from pilotfish.daemon.certify.certificate import CertificateStore
+from pilotfish.daemon.cli.certificate_table import show
 from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.hooks.errors import UsageError
@@ -49,8 +50,6 @@ def list_all(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="The certificate as one JSON object.")
 def show_one(key: str, as_json: bool) -> None:
     """Show the certificate whose key begins with KEY."""
-    from pilotfish.daemon.cli.certify import show
-
     entry = CertificateStore(state_dir()).get(key)
     if entry.certificate is None:
         raise UsageError(f"{entry.path}: {entry.trouble}; remove it with `pilotfish certificates remove {key}`")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pilotfish.daemon.certify.lanes import ranges, reference
+from pilotfish.daemon.cli.certificate_table import show
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE
+from pilotfish.daemon.config.types import AUTO, CHOICES, STOCK_ENGINE, engines_of
 
 if TYPE_CHECKING:
     from pilotfish.daemon.certify.certificate import Certificate
@@ -33,7 +33,7 @@ _CACHE_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_
 @click.option("--cache-type-k", type=_CACHE_TYPES, help="As the launch sets it (OLLAMA_KV_CACHE_TYPE).")
 @click.option("--cache-type-v", type=_CACHE_TYPES, help="As the launch sets it (OLLAMA_KV_CACHE_TYPE).")
 @click.option("--flash/--no-flash", "flash_attention", default=None, help="As the launch sets it.")
-@click.option("--engine", type=click.Choice(list(ENGINES)), help="What computes; the config's choice by default.")
+@click.option("--engine", type=click.Choice(CHOICES), help="What may compute; the config's choice by default.")
 @click.option("--parity", type=click.Choice(["lane", "stock"]), help="The promise wanted; the config's by default.")
 def command(
     model: str,
@@ -44,14 +44,14 @@ def command(
     parity: str | None,
     **launch: int | str | None,
 ) -> None:
-    """Find the lane of MODEL, a name in the store or a .gguf file, and keep the certificate for the next load.
+    """Find the engine and the lane of MODEL, a name in the store or a .gguf file, and keep them for the next load.
 
     A certificate holds for the launch settings it was made with: give those that Ollama will use.
     """
     from pilotfish.daemon.certify.certification import certify
     from pilotfish.daemon.config import files
     from pilotfish.daemon.config.paths import state_dir
-    from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
+    from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
     from pilotfish.daemon.registry.registry import Registry
     from pilotfish.hooks.types import EngineOptions, Parity
 
@@ -61,12 +61,15 @@ def command(
     configured = settings.for_model(pin.name)
     of_config = configured.speculation.parity
     wanted = Parity(parity) if parity else Parity.STOCK if of_config is Parity.STOCK else Parity.LANE
-    engine = engine or (STOCK_ENGINE if wanted is Parity.STOCK else configured.engine.choice)
-    if wanted is Parity.STOCK and engine != STOCK_ENGINE:
+    choice = engine or configured.engine.choice
+    if wanted is Parity.STOCK and engine not in (None, AUTO, STOCK_ENGINE):
         raise click.UsageError(f'parity "stock" is for the engine {STOCK_ENGINE} alone: {engine} has other kernels')
-    verifier = chosen_verifier(Registry.load(settings), engine)
+    registry = Registry.load(settings)
+    verifiers = fit_verifiers(registry, engines_of(STOCK_ENGINE if wanted is Parity.STOCK else choice), options)
+    for remark in registry.remarks:
+        err.print(f"not among the engines: {remark}", style="yellow", markup=False, soft_wrap=True)
     with _progress(budget) as report:
-        certificate, path = certify(pin, verifier, options, parity=wanted, budget=budget, progress=report)
+        certificate, path = certify(pin, verifiers, options, parity=wanted, budget=budget, progress=report)
     if as_json:
         click.echo(json.dumps(certificate.to_json(), indent=2))
     else:
@@ -117,40 +120,3 @@ class _progress:
 
     def _report(self, what: str) -> None:
         self._bar.update(self._task, description=what, completed=time.monotonic() - self._started)
-
-
-def show(certificate: Certificate) -> None:
-    """The certificate for people."""
-    lane = certificate.lane
-    out.print(f"[bold]{certificate.model}[/]: {certificate.summary()}")
-    out.print(
-        f"  a plain step takes {certificate.plain_ratio:.2f}x {reference(lane.setting.engine)}, a prompt "
-        f"{certificate.prompt_ratio:.2f}x; with speculation "
-        f"{certificate.expected_ratio:.2f}x is expected"
-    )
-    for regime in certificate.regimes:
-        rows = regime["rows"].values()
-        out.print(f"  {regime['start']} to {regime['end']} tokens: {min(rows, default=0)} or more rows per width equal")
-    for finding in certificate.findings:
-        out.print(f"  {finding}", markup=False)
-    if lane.max_width == 1:
-        out.print(f"  plain decoding only: {lane.reason}", markup=False)
-    out.print("  settings tried:", style="dim")
-    for variant in certificate.variants:
-        out.print(f"    {variant['setting']}: {_seen(variant)}", markup=False, style="dim")
-    if certificate.switch_points:
-        out.print(f"  kernels switch after {ranges(certificate.switch_points)} tokens of context", style="dim")
-    out.print(f"  {certificate.seconds:.0f} s, {'complete' if certificate.complete else 'budget spent'}", style="dim")
-
-
-def _seen(variant: Mapping[str, Any]) -> str:
-    lanes = variant["lanes"]
-    if variant["trouble"] or not lanes:
-        return variant["trouble"] or "no two widths alike"
-    parts = []
-    for lane in lanes:
-        where = f" up to {lane['max_context']} tokens" if lane["max_context"] else ""
-        parts.append(
-            f"widths {lane['widths']}{where}: plain {lane['plain_ratio']:.2f}x, expected {lane['expected_ratio']:.2f}x"
-        )
-    return "; ".join(parts)

@@ -50,7 +50,7 @@ def command(
     kinds: Sequence[str | None] = FULL if full else (None,)
     options = EngineOptions(threads=threads)
     settings = files.load()
-    engine = engine or settings.engine.choice
+    engine = engine or settings.engines[0]
     own = contenders_of(settings, drafters)
     trials: list[Trial] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -9,7 +9,7 @@ from typing import Any
 
 from pilotfish.daemon.config.section import Section
 from pilotfish.daemon.config.types import (
-    ENGINES,
+    CHOICES,
     LIBLLAMA,
     MAX_WIDTH,
     Config,
@@ -116,7 +116,7 @@ def _plugins(section: Section, base: Path) -> Plugins:
 def _engine(section: Section) -> Engine:
     default = Engine()
     engine = Engine(
-        choice=section.choice("choice", default.choice, tuple(ENGINES)),
+        choice=section.choice("choice", default.choice, CHOICES),
         libllama=section.choice("libllama", default.libllama, LIBLLAMA),
         sidecar_idle_s=section.whole("sidecar_idle_s", default.sidecar_idle_s, 0, 86_400),
         certify_idle_s=section.whole("certify_idle_s", default.certify_idle_s, 0, 86_400),

@@ -13,7 +13,9 @@ from pilotfish.manifests.names import ModelName
 
 LIBLLAMA = ("bundled", "ollama")
 STOCK_ENGINE = "llama"  # the verifier that computes with the library of plain Ollama
-ENGINES = {STOCK_ENGINE: "pip install 'pilotfish[llama]'", "ik": "pip install 'pilotfish[ik]'"}
+ENGINES = {STOCK_ENGINE: "pip install 'pilotfish[llama]'", "ik": "pip install 'pilotfish[ik]'"}  # and how to get them
+AUTO = "auto"  # of these the one that is measured to be the fastest for a model
+CHOICES = (AUTO, *ENGINES)
 MAX_WIDTH = 64
 
 
@@ -65,7 +67,7 @@ class Engine:
     """`[engine]`: which verifier computes, whose libllama, what runs beside a runner. A running one follows the idle
     times; the rest waits for the next load."""
 
-    choice: str = STOCK_ENGINE
+    choice: str = AUTO
     libllama: str = "bundled"  # or "ollama": the one of the user's Ollama
     sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
     certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
@@ -101,14 +103,14 @@ class Config:
     path: Path | None = None
 
     @property
-    def verifier(self) -> str:
-        """The registry name of the verifier that computes: stock's ids come from stock's own library only."""
-        return STOCK_ENGINE if self.speculation.parity == "stock" else self.engine.choice
+    def engines(self) -> tuple[str, ...]:
+        """The verifiers that may compute, by registry name: stock's ids come from stock's own library only."""
+        return engines_of(STOCK_ENGINE if self.speculation.parity == "stock" else self.engine.choice)
 
     @property
     def why_not_chosen(self) -> str:
         """Why another engine than the chosen one computes, for a person; empty when the chosen one does."""
-        if self.verifier == self.engine.choice:
+        if self.engine.choice in (AUTO, *self.engines):
             return ""
         return f'parity = "stock" keeps to {STOCK_ENGINE}: {self.engine.choice} gives the ids of other kernels'
 
@@ -141,6 +143,11 @@ class Config:
             max_width=min(config.speculation.max_width for config in each),
         )
         return replace(each[0], speculation=speculation)
+
+
+def engines_of(choice: str) -> tuple[str, ...]:
+    """The verifiers that a choice leaves, by registry name, stock's engine first."""
+    return tuple(ENGINES) if choice == AUTO else (choice,)
 
 
 def model_key(models: Mapping[str, Any], name: str) -> str | None:

@@ -16,7 +16,7 @@ from pilotfish.daemon.lab.bench_starting import started
 from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed, System, command
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
 from pilotfish.daemon.lab.workloads import Mode, Workload
-from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
+from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.types import EngineOptions
@@ -41,14 +41,14 @@ def bring_certificate(
     With `make` a missing one is measured first and kept for the user, too. A runner without one would measure it in
     an idle minute, perhaps while another system is being timed.
     """
-    verifier = chosen_verifier(Registry.load(config), config.verifier)
     options = EngineOptions(n_ctx=context, threads=threads, state_dir=state_dir())
+    verifiers = fit_verifiers(Registry.load(config), config.engines, options)
     pin, parity = pin_file(model, state_dir()), config.speculation.parity
-    found = find_lane(pin, verifier, options, parity)
+    found = find_lane(pin, verifiers, options, parity)
     certificate = found.certificate
     if certificate is None and make and found.identity is not None:
         try:
-            certificate, _ = certify(pin, verifier, options, parity=parity, progress=report)
+            certificate, _ = certify(pin, verifiers, options, parity=parity, progress=report)
         except PilotfishError as error:
             return f"not certified: {error}"
     if certificate is None:

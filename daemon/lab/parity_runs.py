@@ -121,7 +121,7 @@ class Subject:
         pin = pin_file(path, state_dir)
         options = replace(options or EngineOptions(), state_dir=state_dir)
         if lane is None and certified:
-            lane = find_lane(pin, engine_of, options).lane
+            lane = find_lane(pin, (engine_of,), options).lane
         before = private_bytes()
         with engine_environment(lane):
             engine = engine_of.load(pin, lane, options)

@@ -1,11 +1,17 @@
-"""The verifier of a name, or what to do about its absence."""
+"""Which verifiers may compute here: of those that the config leaves, the ones that are installed and fit."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
 from pilotfish.daemon.config.types import ENGINES
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import Verifier
+from pilotfish.hooks.errors import EngineError, EngineMissing, PilotfishError
+from pilotfish.hooks.protocols import CertifiableVerifier, TellsDevices, Verifier
+from pilotfish.hooks.types import EngineOptions
+
+log = logging.getLogger("pilotfish.registry")
 
 
 def chosen_verifier(registry: Registry, name: str) -> Verifier:
@@ -13,5 +19,57 @@ def chosen_verifier(registry: Registry, name: str) -> Verifier:
     verifier = registry.verifier(name)
     if verifier is None:
         remedy = ENGINES.get(name)
-        raise EngineError(f"no verifier is named {name!r}" + (f"; install it with: {remedy}" if remedy else ""))
+        raise EngineMissing(f"no verifier is named {name!r}" + (f"; install it with: {remedy}" if remedy else ""))
     return verifier
+
+
+def fit_verifiers(registry: Registry, names: Sequence[str], options: EngineOptions) -> tuple[Verifier, ...]:
+    """Those of `names` that can compute after this launch, in their order. Loads no engine into this process.
+
+    One that is not installed is left out, one that is and cannot be used costs a line in `registry.problems`. Raises
+    EngineError with the remedies when none is left.
+    """
+    found: list[Verifier] = []
+    missing: list[str] = []
+    unfit: list[str] = []
+    for name in names:
+        try:
+            found.append(_fit(registry, name, options))
+        except EngineMissing as error:
+            missing.append(str(error))
+        except (PilotfishError, OSError) as error:
+            unfit.append(f"engine {name}: {error}")
+    if not found:
+        raise EngineError("no engine can compute here: " + "; ".join([*unfit, *missing]))
+    for remark in unfit:
+        registry.remark(remark)
+    return _with_the_device(registry, found, options)
+
+
+def _fit(registry: Registry, name: str, options: EngineOptions) -> Verifier:
+    """Raises EngineMissing when it is not there, any other PilotfishError or an OSError when it cannot be used."""
+    verifier = chosen_verifier(registry, name)
+    if isinstance(verifier, CertifiableVerifier):
+        verifier.fingerprint(options.state_dir)
+    return verifier
+
+
+def _with_the_device(registry: Registry, found: Sequence[Verifier], options: EngineOptions) -> tuple[Verifier, ...]:
+    """Where layers may go to an accelerator, only the engines that have what the first one with any has."""
+    if len(found) == 1 or options.gpu_layers == 0:
+        return tuple(found)
+    devices = {verifier.name: _devices(registry, verifier) for verifier in found}
+    wanted = next((there for there in devices.values() if there), ())
+    kept = tuple(verifier for verifier in found if set(wanted) <= set(devices[verifier.name]))
+    for verifier in found:
+        if verifier not in kept:
+            log.info("engine %s is not used: its build does not compute on %s", verifier.name, ", ".join(wanted))
+    return kept
+
+
+def _devices(registry: Registry, verifier: Verifier) -> tuple[str, ...]:
+    try:
+        return verifier.devices() if isinstance(verifier, TellsDevices) else ()
+    except (PilotfishError, OSError) as error:
+        registry.remark(f"engine {verifier.name}: {error}")
+        return ()

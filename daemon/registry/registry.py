@@ -185,6 +185,15 @@ class Registry:
                 self._report(source, error, "choice ignored")
         return tuple(available)
 
+    def remark(self, message: str) -> None:
+        """List something among the `problems` that is no plugin's fault: an engine that cannot be used here."""
+        self._add_problem(Problem("", "", message))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What `remark` was told."""
+        return tuple(problem.message for problem in self._problems if not problem.plugin and not problem.where)
+
     def notify_opened(self, session: SessionInfo) -> None:
         """Tell every observer that a request is about to be answered."""
         self._notify("pilotfish_session_opened", session=session)

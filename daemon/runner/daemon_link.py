@@ -61,6 +61,8 @@ class Follower:
         registry = None
         if needs_new_registry(self._plan, plan):
             registry = await asyncio.to_thread(Registry.load, plan.config)
+            for remark in self._generator.registry.remarks:  # on the engine, which stays the same one
+                registry.remark(remark)
         before = self._generator.standing
         self._generator.reconfigure(plan.config, registry)
         if plan.config.engine != self._plan.config.engine:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pilotfish.daemon.certify.background import job_line
-from pilotfish.daemon.certify.lookup import engine_environment, find_lane
+from pilotfish.daemon.certify.lookup import Attempt, engine_environment, find_lane
+from pilotfish.daemon.certify.suitability import Suitability
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
-from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
+from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.model_card import ModelCard
-from pilotfish.hooks.protocols import TargetEngine
-from pilotfish.hooks.types import TargetPin
+from pilotfish.hooks.errors import BrokenModel, EngineError
+from pilotfish.hooks.protocols import CertifiableVerifier, TargetEngine, Verifier
+from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.pins import pin_file
 
@@ -29,37 +32,68 @@ _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 
 
 
 def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, ModelCard]:
-    """Blocks until the model is ready. Raises BrokenModel or EngineError, naming the file."""
+    """Blocks until the model is ready, on the first engine that loads it.
+
+    Raises BrokenModel or EngineError, naming the file.
+    """
     registry = Registry.load(config)
-    verifier = chosen_verifier(registry, config.verifier)
+    options = launch.engine_options(state_dir)
+    verifiers = fit_verifiers(registry, config.engines, options)
     pin = pin_file(launch.model, state_dir, blob=launch.blob)
     if config.why_not_chosen:
         log.info("%s: %s", pin.name, config.why_not_chosen)
     registry.notify_pinned(pin)
-    options = launch.engine_options(state_dir)
-    found = find_lane(pin, verifier, options, config.speculation.parity)
+    found = find_lane(pin, verifiers, options, config.speculation.parity)
     before = private_bytes()
-    with engine_environment(found.lane):
-        engine = verifier.load(pin, found.lane, options)
+    made, engine = _first_that_loads(found.attempts, pin, options, registry)
+    certificate = found.certificate if made is found.attempts[0] else None
     lane = engine.lane
     log.info(
-        "%s: lane %s, widths up to %d, parity %s, %s %s",
+        "%s: engine %s, lane %s, widths up to %d, parity %s, %s %s",
         pin.name,
+        made.verifier.name,
         lane.name,
         lane.max_width,
         lane.parity,
-        "certified" if found.certificate else "not certified",
+        "certified" if certificate else "not certified",
         lane.reason,
     )
     if launch.context_shift:
         log.info("--context-shift: an answer that fills the context ends there, with stop_type limit")
     costs = CostModel(lane.widths)
-    costs.seed(found.certificate.costs if found.certificate else ())
-    budget = config.engine.certify_budget_s
-    job = job_line(pin, options, config.speculation.parity, verifier.name, budget) if found.identity and budget else ""
+    costs.seed(certificate.costs if certificate else ())
+    budget, names = config.engine.certify_budget_s, [verifier.name for verifier in verifiers]
+    job = job_line(pin, options, config.speculation.parity, names, budget) if found.identity and budget else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
-    pool = pool_for(engine, pin, verifier, options, config, before=before, state_dir=state_dir)
+    pool = pool_for(engine, pin, made.verifier, options, config, before=before, state_dir=state_dir)
     return Generator(engine, pin, registry, config, costs=costs, pool=pool), card
+
+
+def _first_that_loads(
+    attempts: Sequence[Attempt], pin: TargetPin, options: EngineOptions, registry: Registry
+) -> tuple[Attempt, TargetEngine]:
+    """Raises what the first engine raised when none loads the model."""
+    first: BrokenModel | EngineError | None = None
+    for attempt in attempts:
+        try:
+            with engine_environment(attempt.lane):
+                return attempt, attempt.verifier.load(pin, attempt.lane, options)
+        except (BrokenModel, EngineError) as error:
+            first = first or error
+            if len(attempts) > 1:
+                _let_others_know(attempt.verifier, pin, options, registry, error)
+    assert first is not None
+    raise first
+
+
+def _let_others_know(
+    verifier: Verifier, pin: TargetPin, options: EngineOptions, registry: Registry, error: BrokenModel | EngineError
+) -> None:
+    """In the status, and for the next load where the library does not take the model at all."""
+    registry.remark(f"engine {verifier.name}: {error}")
+    if isinstance(error, BrokenModel) and isinstance(verifier, CertifiableVerifier):
+        build = {verifier.name: verifier.fingerprint(options.state_dir)}
+        Suitability(pin, build, options).refuse(verifier.name, str(error))
 
 
 def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMetadata) -> ModelCard:

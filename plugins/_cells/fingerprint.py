@@ -14,11 +14,12 @@ def fingerprint_of(folders: Iterable[Path], state_dir: Path | None) -> str:
     """A SHA-256 (hex) over the libraries in the folders; each file is hashed once per state of it."""
     folders = tuple(folders)
     if folders not in _fingerprints:
-        files = {path.resolve() for folder in folders for path in folder.iterdir() if _is_library(path.name)}
+        files = {path.resolve() for folder in folders for path in folder.iterdir() if is_library(path.name)}
         _fingerprints[folders] = library_fingerprint(files, state_dir)
     return _fingerprints[folders]
 
 
-def _is_library(name: str) -> bool:
+def is_library(name: str) -> bool:
+    """Whether a file of that name belongs to an engine of this family."""
     stem = name.removeprefix("lib")
     return stem.startswith(("llama", "ggml")) and any(end in name for end in (".so", ".dylib", ".dll"))

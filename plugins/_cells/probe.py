@@ -37,6 +37,15 @@ class CellProbe:
 
     def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
         """One forward padded to `width`; the digests of the tokens' rows. Raises EngineError."""
+        self._forward(tokens, width)
+        return [self._digest(i) for i in range(len(tokens))]
+
+    def logits(self, tokens: Sequence[int], width: int) -> bytes:
+        """One forward padded to `width`; the tokens' rows as they are, float32. Raises EngineError."""
+        self._forward(tokens, width)
+        return b"".join(self._context.row(i).tobytes() for i in range(len(tokens)))
+
+    def _forward(self, tokens: Sequence[int], width: int) -> None:
         started = time.perf_counter()
         if width == 1:
             self._context.step(tokens[0])  # what a session's plain step runs
@@ -44,7 +53,6 @@ class CellProbe:
             self._context.forward(tokens, width)
         self._context.row(0)  # waits for the computation where the device works on its own
         self.seconds = time.perf_counter() - started
-        return [self._digest(i) for i in range(len(tokens))]
 
     def _digest(self, i: int) -> bytes:
         return hashlib.blake2b(self._context.row(i).data, digest_size=DIGEST_BYTES).digest()

@@ -7,7 +7,7 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.errors import EngineError, EngineMissing
 from pilotfish.plugins._cells.fingerprint import fingerprint_of
 
 PACKAGE = "ik-llama-cpp-python"
@@ -45,11 +45,11 @@ def _installed_version() -> str:
     try:
         return version(PACKAGE)
     except PackageNotFoundError:
-        raise EngineError(f"ik_llama.cpp is not installed; install it with: {INSTALL}") from None
+        raise EngineMissing(f"ik_llama.cpp is not installed; install it with: {INSTALL}") from None
 
 
 def _package() -> Path:
     spec = importlib.util.find_spec("ik_llama_cpp")  # finds the package without importing it
     for folder in spec.submodule_search_locations or () if spec else ():
         return Path(folder)
-    raise EngineError(f"ik_llama.cpp is not installed; install it with: {INSTALL}")
+    raise EngineMissing(f"ik_llama.cpp is not installed; install it with: {INSTALL}")

@@ -1,9 +1,15 @@
-"""The devices that libllama computes on, and the memory they report."""
+"""The devices that libllama computes on, and the memory they report.
+
+`python -m pilotfish.plugins._llama.devices` prints `accelerators()` as JSON, for a process that must not
+load libllama yet.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import json
+import sys
 from typing import Any
 
 from pilotfish.hooks.types import DeviceMemory
@@ -56,3 +62,7 @@ def _ggml() -> Any:
         getattr(ggml, function).restype = result
         getattr(ggml, function).argtypes = arguments
     return ggml
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(accelerators()) + "\n")

@@ -59,6 +59,12 @@ class LlamaVerifier:
 
         return fingerprint_of(expected_folder(), state_dir)
 
+    def devices(self) -> tuple[str, ...]:
+        """The accelerators that `load` may put layers on, by ggml's names; loads nothing. Raises EngineError."""
+        from pilotfish.plugins._llama.build import devices, expected_folder
+
+        return devices(expected_folder())
+
     def vocabulary(self, source: TargetPin | Path) -> AbstractContextManager[Vocabulary]:
         """The vocabulary of a GGUF, or of a tokenizer.json or tokenizer.model; no weights are read.
 

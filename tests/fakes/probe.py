@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EnginePin
@@ -21,7 +23,8 @@ class FakeProbe:
     """A row is a hash of the ids before it and of the kernel that computes it.
 
     With `sticky` cells remember the kernel that wrote them; with `peeks` a row also depends on what follows it in its
-    block. `cost(width)` is what a forward takes on `clock`, `prefill` a prompt token.
+    block. `cost(width)` is what a forward takes on `clock`, `prefill` a prompt token. Logits of two probes differ by
+    noise of `apart`; `shift` cuts text into other tokens.
     """
 
     def __init__(
@@ -37,8 +40,11 @@ class FakeProbe:
         clock: FakeClock | None = None,
         cost: Callable[[int], float] = lambda width: 0.005 + 0.001 * width,
         prefill: float = 0.001,
+        apart: float = 0.0,
+        shift: int = 0,
     ) -> None:
         self.engine = EnginePin("fake", "1", "fake-fingerprint")
+        self._apart, self._shift = apart, shift
         self.n_ctx, self.n_vocab, self.obstacle = n_ctx, n_vocab, obstacle
         self.seconds = 0.0
         self.closed = False
@@ -48,7 +54,7 @@ class FakeProbe:
         self._cells: list[bytes] = []  # each a hash of all ids up to it
 
     def encode(self, text: str) -> list[int]:
-        return [ord(letter) % self.n_vocab for letter in text]
+        return [(ord(letter) + self._shift) % self.n_vocab for letter in text]
 
     def feed(self, tokens: Sequence[int]) -> None:
         self._write(tokens, len(tokens))
@@ -62,6 +68,17 @@ class FakeProbe:
         self._took(self._cost(width))
         later = tuple(tokens) if self._peeks else ()
         return [self._digest(before + i + 1, kernel, later) for i in range(len(tokens))]
+
+    def logits(self, tokens: Sequence[int], width: int) -> bytes:
+        before = len(self._cells)
+        self._write(tokens, width)
+        self._took(self._cost(width))
+        return b"".join(self._row(self._cells[before + i]).tobytes() for i in range(len(tokens)))
+
+    def _row(self, cell: bytes) -> np.ndarray:
+        random = np.random.default_rng(int.from_bytes(cell[:8], "big"))
+        row, noise = random.normal(0, 3, self.n_vocab), random.normal(0, 1, self.n_vocab)
+        return (row + self._apart * noise).astype(np.float32)
 
     def _write(self, tokens: Sequence[int], width: int) -> None:
         if len(self._cells) + width > self.n_ctx:

@@ -34,6 +34,7 @@ from pilotfish.plugins.drafters._memory.config import MemoryConfig
 from pilotfish.plugins.drafters._memory.files import MemoryFiles, MemoryOwner
 from pilotfish.plugins.drafters._memory.records import Passage, pack
 from pilotfish.plugins.drafters._remote.pieces import read_pieces
+from tests.fakes.measured import certificate_of
 from tests.fuzz.campaign import SECONDS, Case, Fault, Usage
 from tests.fuzz.mutations import Mutator
 from tests.manifests.builders import safetensors_bytes, text, write_model
@@ -195,7 +196,9 @@ class Certificates(Files):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._store = CertificateStore(folder)
-        self._identity = Identity(("sha256:ab",), "engine", "cpu", 2, None, None, "f16", True, (("GGML_X", "1"),))
+        self._identity = Identity(
+            ("sha256:ab",), (("llama", "build"),), "cpu", 2, None, None, "f16", True, (("GGML_X", "1"),)
+        )
         put = self._store.put(_certificate(self._identity))
         assert put is not None
         self._path = put
@@ -380,7 +383,4 @@ def _passages() -> list[Passage]:
 def _certificate(identity: Identity) -> Certificate:
     setting = EngineSetting("bf16", "f16", True, False, (("GGML_SWITCH", "0"),))
     lane = Lane("wide", (1, 2, 3, 8), setting, "lane", "", 512, True, 1024)
-    return Certificate(
-        identity, "fake:latest", "fake 1", "2030-01-01T00:00:00+00:00", 1024, lane, 0.99, 1.1, 0.7, (256,),
-        ((1, 64, 0.01), (8, 64, 0.02)), ({"start": 0, "end": 1024, "rows": {"2": 512}},), (), (), 59.0, True,
-    )  # fmt: skip
+    return certificate_of(identity, lane)

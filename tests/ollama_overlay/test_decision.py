@@ -110,7 +110,14 @@ def test_of_models_that_share_a_weight_file_one_that_is_off_is_enough(deciding, 
 
 
 def test_without_an_engine_there_is_no_runner(deciding):
-    assert "pip install 'pilotfish[llama]'" in deciding(packages=("ik_llama_cpp",)).reason
+    reason = deciding(packages=()).reason
+    assert "pip install 'pilotfish[llama]'" in reason
+    assert "pip install 'pilotfish[ik]'" in reason
+
+
+@pytest.mark.parametrize("package", ["llama_cpp", "ik_llama_cpp"])
+def test_any_engine_is_enough(deciding, package):
+    assert deciding(packages=(package,)).runner
 
 
 def test_the_engine_that_was_chosen_is_the_one_that_must_be_there(deciding):

@@ -16,6 +16,7 @@ from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, 
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, TargetPin, WeightPin
+from tests.fakes.measured import certificate_of
 
 SETTING = EngineSetting("bf16", "f16", True, False, (("GGML_SWITCH", "0"),))
 LANE = Lane("wide", (1, 2, 3, 8), SETTING, "lane", "", 512, True, 1024)
@@ -46,29 +47,11 @@ def store(tmp_path: Path) -> CertificateStore:
 
 
 def certificate(identity: Identity, lane: Lane = LANE) -> Certificate:
-    rows = {"start": 0, "end": 1024, "rows": {"2": 512, "3": 512, "8": 512}}
-    return Certificate(
-        identity=identity,
-        model="fake:latest",
-        engine="fake 1",
-        created="2030-01-01T00:00:00+00:00",
-        n_ctx=1024,
-        lane=lane,
-        plain_ratio=0.99,
-        prompt_ratio=1.1,
-        expected_ratio=0.7,
-        switch_points=(256,),
-        costs=((1, 64, 0.01), (8, 64, 0.02)),
-        regimes=(rows,),
-        variants=(),
-        findings=(),
-        seconds=59.0,
-        complete=True,
-    )
+    return certificate_of(identity, lane)
 
 
 def identity(options: EngineOptions, engine: str = "build-1") -> Identity:
-    return identity_of(fake_pin(), engine, options)
+    return identity_of(fake_pin(), {"llama": engine}, options)
 
 
 def test_a_certificate_comes_back_as_it_was_put(store: CertificateStore, options: EngineOptions) -> None:
@@ -85,8 +68,8 @@ def other_weights() -> TargetPin:
 
 
 DIFFERENCES: dict[str, Callable[[EngineOptions], Identity]] = {
-    "weights": lambda options: identity_of(other_weights(), "build-1", options),
-    "engine": lambda options: identity(options, "build-2"),
+    "weights": lambda options: identity_of(other_weights(), {"llama": "build-1"}, options),
+    "engines": lambda options: identity(options, "build-2"),
     "threads": lambda options: identity(replace(options, threads=7)),
     "gpu_layers": lambda options: identity(replace(options, gpu_layers=9)),
     "cache_type_k": lambda options: identity(replace(options, cache_type_k="q8_0")),
@@ -116,7 +99,7 @@ def test_a_certificate_of_another_build_is_told_of(
     store.put(certificate(identity(options)))
     with caplog.at_level("INFO", "pilotfish.certificates"):
         assert store.find(identity(options, "build-2")) is None
-    assert "another engine: ignored" in caplog.text
+    assert "another engines: ignored" in caplog.text
 
 
 def edited(data: bytes) -> bytes:
@@ -265,24 +248,24 @@ def test_keys_may_be_shortened_but_not_guessed(store: CertificateStore, options:
 
 def test_a_load_takes_its_certificates_lane(store: CertificateStore, options: EngineOptions) -> None:
     store.put(certificate(identity(options)))
-    found = lookup.find_lane(fake_pin(), Verifier(), options)  # type: ignore[arg-type]  # never loads
+    found = lookup.find_lane(fake_pin(), [Verifier()], options)  # type: ignore[arg-type]  # never loads
     assert found.lane == LANE
     assert found.certificate is not None
 
 
 def test_without_a_certificate_the_verifier_checks_and_certifying_is_of_use(options: EngineOptions) -> None:
-    found = lookup.find_lane(fake_pin(), Verifier(), options)  # type: ignore[arg-type]  # never loads
+    found = lookup.find_lane(fake_pin(), [Verifier()], options)  # type: ignore[arg-type]  # never loads
     assert (found.lane, found.certificate, found.identity) == (None, None, identity(options))
 
 
 def test_stock_parity_without_a_certificate_is_plain_decoding_in_stock_settings(options: EngineOptions) -> None:
-    lane = lookup.find_lane(fake_pin(), Verifier(), options, Parity.STOCK).lane  # type: ignore[arg-type]  # never loads
+    lane = lookup.find_lane(fake_pin(), [Verifier()], options, Parity.STOCK).lane  # type: ignore[arg-type]  # never loads
     assert lane is not None
     assert (lane.widths, lane.setting, lane.parity) == ((1,), EngineSetting("f16", "f16", None), "stock")
 
 
 def test_no_parity_is_every_width_in_stock_settings(options: EngineOptions) -> None:
-    lane = lookup.find_lane(fake_pin(), Verifier(), options, Parity.NONE).lane  # type: ignore[arg-type]  # never loads
+    lane = lookup.find_lane(fake_pin(), [Verifier()], options, Parity.NONE).lane  # type: ignore[arg-type]  # never loads
     assert lane is not None
     assert lane.max_width == 16
     assert lane.parity == "none"
@@ -294,7 +277,9 @@ def test_a_verifier_without_a_probe_keeps_its_own_check(options: EngineOptions) 
 
         def load(self, *arguments: object) -> None: ...
 
-    assert lookup.find_lane(fake_pin(), Plain(), options) == lookup.LaneLookup(None)  # type: ignore[arg-type]
+    plain = Plain()
+    found = lookup.find_lane(fake_pin(), [plain], options)  # type: ignore[list-item]  # never loads
+    assert found == lookup.LaneLookup((lookup.Attempt(plain),))  # type: ignore[arg-type]
 
 
 def test_the_lanes_environment_is_taken_back_when_loading_fails(monkeypatch: pytest.MonkeyPatch) -> None:

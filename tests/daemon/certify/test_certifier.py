@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from pilotfish.daemon.certify.certificate import Certificate, identity_of
-from pilotfish.daemon.certify.certifier import CertificationTask, Certifier
+from pilotfish.daemon.certify.certifier import Certifier
 from pilotfish.daemon.certify.lanes import Site
 from pilotfish.daemon.certify.measure import find_switch_points
 from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDriver
+from pilotfish.daemon.certify.task import CertificationTask
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import EngineError
@@ -49,8 +50,8 @@ class Lab:
     ) -> Certificate:
         asked = EngineOptions(batch_size=64, **{"n_ctx": 1024, **options})  # type: ignore[arg-type]
         self.n_ctx = asked.n_ctx
-        identity = identity_of(fake_pin(), "engine", asked, parity)
-        task = CertificationTask(identity, "fake:latest", asked, engine, text="some natural text" * 9)
+        identity = identity_of(fake_pin(), {engine: "build"}, asked, parity)
+        task = CertificationTask(identity, "fake:latest", asked, (engine,), text="some natural text" * 9)
         return Certifier(task, self._open, budget=budget, deadline=Deadline(budget, self.clock)).run()
 
     def _open(self, setting: EngineSetting, deadline: Deadline) -> FakeProbe:

@@ -1,10 +1,24 @@
-"""What a load has to import to find its lane: certificates, and nothing that measures."""
+"""What a load finds out before it loads an engine: its lane, which engine computes, and nothing that measures."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pilotfish.daemon.certify.certificate import CertificateStore, identity_of
+from pilotfish.daemon.certify.lookup import find_lane
+from pilotfish.daemon.certify.suitability import Suitability
+from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, TargetPin, WeightPin
+from pilotfish.manifests.remembered import SETTLED_SECONDS
+from tests.fakes.measured import certificate_of
 
 IMPORTED = """
 import json, sys
@@ -18,3 +32,109 @@ def test_a_load_imports_neither_the_certifier_nor_the_lab() -> None:
     assert "pilotfish.daemon.certify.certificate" in modules
     measuring = ("pilotfish.daemon.certify.certif", "pilotfish.daemon.lab", "numpy")
     assert [name for name in modules if name.startswith(measuring)] == ["pilotfish.daemon.certify.certificate"]
+
+
+class Engine:
+    """A verifier whose models can be certified; loads nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def fingerprint(self, state_dir: Path | None) -> str:
+        return f"build of {self.name}"
+
+    def load(self, *arguments: object) -> None: ...
+
+    def probe(self, *arguments: object) -> None: ...
+
+
+LLAMA, IK = Engine("llama"), Engine("ik")
+BUILDS = {engine.name: engine.fingerprint(None) for engine in (LLAMA, IK)}
+QWEN = replace(
+    fake_pin(),
+    weights=(WeightPin("sha256:" + "2" * 64, Path("/nowhere"), 1000),),
+    architecture="qwen2",
+    quantization="Q4_K_M",
+)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> EngineOptions:
+    return EngineOptions(state_dir=tmp_path)
+
+
+def order(options: EngineOptions, pin: TargetPin = QWEN, parity: Parity = Parity.LANE) -> list[str]:
+    found = find_lane(pin, (LLAMA, IK), options, parity)  # type: ignore[arg-type]  # never loads
+    return [attempt.verifier.name for attempt in found.attempts]
+
+
+def keep(options: EngineOptions, winner: str, builds: Mapping[str, str] = BUILDS, **about: object) -> None:
+    """A certificate of another model that `winner` won."""
+    facts = {"architecture": "qwen2", "quantization": "Q4_K_M", "size": 1000, **about}
+    other = replace(QWEN, weights=(WeightPin(f"sha256:{len(list(options.state_dir.rglob('*')))}", Path("/other"), 1),))
+    lane = Lane("lane", (1, 2, 3), EngineSetting(engine=winner))
+    made = certificate_of(identity_of(other, builds, options), lane, model=f"{winner}'s model", **facts)
+    assert CertificateStore(options.state_dir).put(made)
+
+
+def test_nothing_is_known_and_libllama_is_tried_first(options: EngineOptions) -> None:
+    assert order(options) == ["llama", "ik"]
+
+
+def test_the_engine_that_won_for_a_model_alike_is_tried_first(options: EngineOptions) -> None:
+    keep(options, "ik", architecture="gemma3")
+    assert order(options) == ["llama", "ik"]
+    keep(options, "ik", quantization="Q4_0")
+    assert order(options) == ["ik", "llama"]
+    keep(options, "llama")
+    assert order(options) == ["llama", "ik"]  # the same number format counts more
+
+
+def test_of_models_alike_the_one_nearest_in_size_counts(options: EngineOptions) -> None:
+    keep(options, "llama", size=50)
+    keep(options, "ik", size=2000)
+    keep(options, "llama", size=100_000)
+    found = find_lane(QWEN, (LLAMA, IK), options)  # type: ignore[arg-type]  # never loads
+    assert found.attempts[0].verifier.name == "ik"
+    assert found.lane is None
+    assert "the fastest for ik's model" in found.why
+
+
+def test_a_choice_among_other_engines_says_nothing(options: EngineOptions) -> None:
+    keep(options, "ik", {"ik": BUILDS["ik"]})
+    keep(options, "ik", {**BUILDS, "llama": "an older build"})
+    assert order(options) == ["llama", "ik"]
+
+
+def test_the_certificate_names_the_engine_and_the_others_stand_by(options: EngineOptions) -> None:
+    lane = Lane("lane", (1, 2, 3), EngineSetting(engine="ik"))
+    CertificateStore(options.state_dir).put(certificate_of(identity_of(QWEN, BUILDS, options), lane))
+    found = find_lane(QWEN, (LLAMA, IK), options)  # type: ignore[arg-type]  # never loads
+    assert [(attempt.verifier.name, attempt.lane) for attempt in found.attempts] == [("ik", lane), ("llama", None)]
+    assert (found.certificate is not None, found.identity) == (True, None)
+
+
+def test_installing_an_engine_makes_a_new_certificate_necessary(options: EngineOptions) -> None:
+    lane = Lane("lane", (1, 2, 3), EngineSetting())
+    CertificateStore(options.state_dir).put(
+        certificate_of(identity_of(QWEN, {"llama": BUILDS["llama"]}, options), lane)
+    )
+    alone = find_lane(QWEN, (LLAMA,), options)  # type: ignore[arg-type]  # never loads
+    both = find_lane(QWEN, (LLAMA, IK), options)  # type: ignore[arg-type]  # never loads
+    assert alone.certificate is not None
+    assert both.certificate is None
+    assert both.identity is not None
+
+
+@pytest.mark.parametrize("parity", [Parity.LANE, Parity.NONE])
+def test_an_engine_that_does_not_take_the_model_is_not_tried(
+    options: EngineOptions, tmp_path: Path, parity: Parity
+) -> None:
+    path = tmp_path / "weights.gguf"
+    path.write_bytes(b"weights")
+    time.sleep(2 * SETTLED_SECONDS)  # before, nothing is remembered about it
+    pin = replace(QWEN, weights=(WeightPin("sha256:ab", path, 7),))
+    Suitability(pin, BUILDS, options).refuse("llama", "unknown architecture")
+    assert order(options, pin, parity) == ["ik"]
+    Suitability(pin, BUILDS, options).diverges("ik", 1.0)
+    assert order(options, pin, parity) == ["llama", "ik"]  # none is left, so what they say is the error

@@ -169,7 +169,7 @@ class TestWhatIsWrong:
             ('[models]\n"a:b" = 1\n', r'models."a:b": expected a table \[models."a:b"\]'),
             ('[models."a b"]\n', r'models."a b": invalid model name'),
             ('[models.a]\n[models."A:latest"]\n', r'models."A:latest": the same model as .*models.a; keep one'),
-            ("[engine]\nchoice = 'auto'\n", "engine.choice: expected one of 'llama', 'ik', got 'auto'"),
+            ("[engine]\nchoice = 'fast'\n", "engine.choice: expected one of 'auto', 'llama', 'ik', got 'fast'"),
             ("[engine]\nlibllama = 'mine'\n", "engine.libllama: expected one of 'bundled', 'ollama'"),
             ("[daemon]\nsocket = 1\n", "daemon.socket: expected a string"),
             ("speculation = [\n", "not valid TOML"),
@@ -295,7 +295,13 @@ class TestLastGood:
 
 def test_stock_parity_keeps_to_the_engine_of_stock_for_the_models_it_is_asked_for() -> None:
     config = parse({"engine": {"choice": "ik"}, "models": {"qwen3": {"parity": "stock"}}})
-    assert (config.for_model("llama3").verifier, config.for_model("llama3").why_not_chosen) == ("ik", "")
-    assert config.for_model("qwen3").verifier == "llama"
+    assert (config.for_model("llama3").engines, config.for_model("llama3").why_not_chosen) == (("ik",), "")
+    assert config.for_model("qwen3").engines == ("llama",)
     assert "stock" in config.for_model("qwen3").why_not_chosen
-    assert config.for_models(["llama3", "qwen3"]).verifier == "llama"
+    assert config.for_models(["llama3", "qwen3"]).engines == ("llama",)
+
+
+def test_without_a_choice_every_engine_may_compute_unless_stocks_ids_are_asked_for() -> None:
+    assert Config().engines == ("llama", "ik")
+    stock = parse({"speculation": {"parity": "stock"}})
+    assert (stock.engines, stock.why_not_chosen) == (("llama",), "")

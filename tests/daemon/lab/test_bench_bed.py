@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pilotfish.daemon.certify.certificate import CertificateStore
-from pilotfish.daemon.certify.lookup import LaneLookup
+from pilotfish.daemon.certify.lookup import Attempt, LaneLookup
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab import bench_bed
 from pilotfish.hooks.errors import EngineError
@@ -18,7 +18,7 @@ def scene(tmp_path, monkeypatch):
     """No engine: what the lookup finds and what certifying gives are the test's."""
     monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PILOTFISH_STATE", str(tmp_path / "state"))
-    scene = SimpleNamespace(found=LaneLookup(None, None, "identity"), made=None, options=None, kept=[])
+    scene = SimpleNamespace(found=LaneLookup((Attempt(None),), identity="identity"), made=None, options=None, kept=[])
     verifier = SimpleNamespace(verifier=lambda name: scene if name == "llama" else None)
     monkeypatch.setattr(bench_bed.Registry, "load", lambda config: verifier)
     monkeypatch.setattr(bench_bed, "pin_file", lambda path, state: SimpleNamespace(name="m"))
@@ -47,7 +47,7 @@ def certificate(text: str):
 
 def test_the_users_certificate_is_handed_to_the_measured_runners(scene, tmp_path):
     mine = certificate("widths 1-16")
-    scene.found = LaneLookup(None, mine)
+    scene.found = LaneLookup((Attempt(None),), certificate=mine)
     assert bring(tmp_path) == "widths 1-16"
     assert scene.kept == [mine]
 
@@ -64,6 +64,6 @@ def test_a_missing_one_is_made_for_exactly_this_launch(scene, tmp_path):
 def test_a_model_that_cannot_be_certified_is_measured_all_the_same(scene, tmp_path):
     assert bring(tmp_path) == "not certified: no probe"
     assert bring(tmp_path, make=False) == "not certified; the lane is the one found at load"
-    scene.found = LaneLookup(None)
+    scene.found = LaneLookup((Attempt(None),))
     assert bring(tmp_path) == "not certified; the lane is the one found at load"
     assert scene.kept == []

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.certify.certificate import Certificate, identity_of
-from pilotfish.daemon.certify.certifier import CertificationTask, Certifier
+from pilotfish.daemon.certify.certifier import Certifier
 from pilotfish.daemon.certify.lanes import MAX_WIDTH, Site, classes
 from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDriver
+from pilotfish.daemon.certify.task import CertificationTask
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.protocols import CertifiableVerifier, Probe
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
@@ -84,17 +85,17 @@ def test_a_certification_of_the_real_model_finds_one_class(
     smollm2_path: Path, pin_of: Callable[[Path], TargetPin], probe_of: OpenProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = (1, 2, 8)  # every width takes a minute on two cores; the command tries them all
-    monkeypatch.setattr("pilotfish.daemon.certify.certifier.ALL_WIDTHS", few)
-    monkeypatch.setattr("pilotfish.daemon.certify.certifier.COST_WIDTHS", few)
+    monkeypatch.setattr("pilotfish.daemon.certify.survey.ALL_WIDTHS", few)
+    monkeypatch.setattr("pilotfish.daemon.certify.pricing.COST_WIDTHS", few)
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.TARGET_ROWS", 24)
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.SITE_ROWS", 24)
     for name, value in (("REPEATS", 1), ("PREFILL", 64), ("PREFILL_REPEATS", 1)):
         monkeypatch.setattr(f"pilotfish.daemon.certify.measure.{name}", value)
-    monkeypatch.setattr("pilotfish.daemon.certify.certifier.SWITCH_POINTS_SHARE", 0.01)
+    monkeypatch.setattr("pilotfish.daemon.certify.survey.SWITCH_POINTS_SHARE", 0.01)
     tolerance = "pilotfish.daemon.certify.lanes.PLAIN_TOLERANCE"
     monkeypatch.setattr(tolerance, 10.0)  # a busy machine's timings must not decide
     options = EngineOptions(n_ctx=512, threads=1)  # with one, stock's attention never splits: no switch to find
-    identity = identity_of(pin_of(smollm2_path), "build", options)
+    identity = identity_of(pin_of(smollm2_path), {"llama": "build"}, options)
     task = CertificationTask(identity, "smollm2:135m", options, text="Once upon a time.")
     certificate: Certificate = Certifier(task, lambda setting, deadline: probe_of(setting, threads=1), budget=400).run()
     assert certificate.lane.widths == few

@@ -1,0 +1,85 @@
+"""What a loaded setting gives and costs: its rows at every site, its steps, blocks and prompts beside stock's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pilotfish.daemon.certify.lanes import ALL_WIDTHS, Measured, Rows, Site
+from pilotfish.daemon.certify.measure import (
+    COST_WIDTHS,
+    GLANCE_LEAST,
+    cost_positions,
+    fastest,
+    glance,
+    noise,
+    time_costs,
+    time_prefill,
+)
+from pilotfish.daemon.certify.opening import Opened
+from pilotfish.daemon.certify.probe_driver import ProbeDriver
+
+
+def measure_stock(opened: Opened, sites: Sequence[Site], n_ctx: int, *, own: bool, alone: bool) -> Measured:
+    """Stock settings: all of them where their own lane is wanted, otherwise what candidates are compared with.
+
+    With `alone` no candidate can be timed in turns with them, prompts neither, so that they are timed here.
+    """
+    driver = opened.driver
+    rows: dict[Site, Rows] = {}
+    if not driver.probe.obstacle:
+        rows = {s: glance(driver, s, ALL_WIDTHS) if own else _single_steps(driver, s) for s in sites}
+    samples = time_costs([(driver, COST_WIDTHS if own else (1,))], cost_positions(n_ctx))[0]
+    prefill = time_prefill([driver], n_ctx)[0] if own or alone else 0.0
+    costs = fastest(samples)
+    return Measured(
+        opened.setting,
+        rows,
+        costs,
+        prefill,
+        stock_costs=costs,
+        stock_prefill=prefill,
+        noise=noise(samples),
+        load=opened.load,
+        stock_load=opened.load,
+        trouble=driver.probe.obstacle,
+    )
+
+
+def _single_steps(driver: ProbeDriver, site: Site) -> Rows:
+    return {1: tuple(driver.walk(site, 1, GLANCE_LEAST))}
+
+
+def compare(opened: Opened, sites: Sequence[Site], widths: Sequence[int]) -> dict[Site, Rows]:
+    """A few rows of every width at every site."""
+    return {site: glance(opened.driver, site, widths) for site in sites}
+
+
+def price(
+    opened: Opened,
+    rows: dict[Site, Rows],
+    widths: Sequence[int],
+    stock: Measured,
+    beside: ProbeDriver | None,
+    n_ctx: int,
+) -> Measured:
+    """A candidate with these rows, timed in turns with stock's probe `beside`; without one, compared with `stock`."""
+    driver, positions = opened.driver, cost_positions(n_ctx)
+    timed = tuple(width for width in COST_WIDTHS if width <= widths[-1])
+    if beside is None:
+        samples, prefill = time_costs([(driver, timed)], positions)[0], time_prefill([driver], n_ctx)[0]
+        stock_costs, stock_prefill, scatter = stock.costs, stock.prefill, stock.noise
+    else:
+        samples, stocks = time_costs([(driver, timed), (beside, (1,))], positions)
+        prefill, stock_prefill = time_prefill([driver, beside], n_ctx)
+        stock_costs, scatter = fastest(stocks), noise(stocks)
+    return Measured(
+        opened.setting,
+        rows,
+        fastest(samples),
+        prefill,
+        stock_costs=stock_costs,
+        stock_prefill=stock_prefill,
+        noise=scatter,
+        load=opened.load,
+        stock_load=stock.load,
+    )
