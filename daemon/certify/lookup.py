@@ -14,7 +14,7 @@ from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, 
 from pilotfish.daemon.certify.lanes import ALL_WIDTHS
 from pilotfish.daemon.certify.suitability import Suitability, too_far
 from pilotfish.hooks.errors import PilotfishError
-from pilotfish.hooks.protocols import Verifier
+from pilotfish.hooks.protocols import RefusesModels, Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
 
 log = logging.getLogger("pilotfish.certificates")
@@ -95,14 +95,22 @@ def _preferred(
     if len(verifiers) == 1 or identity is None:
         return list(verifiers), ""
     suitability = Suitability(pin, dict(identity.engines), options)
-    fit = [v for v in verifiers if not suitability.refusal(v.name) and not too_far(suitability.divergence(v.name))]
-    left = fit or list(verifiers)
+    left = [v for v in verifiers if not _against(v, pin, options, suitability)] or list(verifiers)
     alike = _most_alike(pin, store, identity)
     winner = _of_engine(left, alike.lane.setting.engine) if alike else None
     if alike is None or winner is None:
         return left, "not measured yet"
     rest = [verifier for verifier in left if verifier is not winner]
     return [winner, *rest], f"not measured yet; the fastest for {alike.model}"
+
+
+def _against(verifier: Verifier, pin: TargetPin, options: EngineOptions, suitability: Suitability) -> str:
+    """What is known to speak against computing `pin` with `verifier`; empty for nothing."""
+    known = suitability.refusal(verifier.name) or too_far(suitability.divergence(verifier.name))
+    why = known or (verifier.unfit_for(pin, options) if isinstance(verifier, RefusesModels) else "")
+    if why:
+        log.info("%s: not for the engine %s: %s", pin.name, verifier.name, why)
+    return why
 
 
 def _most_alike(pin: TargetPin, store: CertificateStore, identity: Identity) -> Certificate | None:

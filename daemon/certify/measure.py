@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pilotfish.daemon.certify.lanes import MAX_WIDTH, Rows, Site, classes
-from pilotfish.daemon.certify.probe_driver import ProbeDriver
+from pilotfish.daemon.certify.probe_driver import Deadline, ProbeDriver
 
 SHORT, LONG = 64, 320  # positions where forwards are timed; the second where the context has room
 COST_WIDTHS = (1, 2, 3, 4, 8, 16, 32)
-REPEATS = 3  # of each width in turn
+REPEATS = 3  # of each width in turn, as long as there is time
+TIMING_SHARE = 0.15  # of the time left, for more than one turn of steps and blocks, and again of prompts
 NARROW = 2  # widths up to this are timed more often: plain steps decide whether a lane is taken at all
 WIDE = 8  # widths above this are timed once
 NARROW_REPEATS = 4
@@ -97,13 +98,19 @@ def glance(driver: ProbeDriver, site: Site, widths: Sequence[int], base: int = 1
     return {width: tuple(driver.walk(site, width, rows)) for width, rows in wanted.items()}
 
 
-def widths_within(seconds: float, step: float, sites: int) -> tuple[int, ...]:
-    """The most widths whose glances at `sites` sites are expected to fit `seconds`, given what a single step takes."""
+def widths_within(seconds: float, forward: Callable[[int], float], sites: int) -> tuple[int, ...]:
+    """The most widths whose glances at `sites` sites are expected to fit `seconds`, if a forward takes so many."""
     for widths in TIERS[:-1]:
-        rows = 2 * GLANCE_ROWS + sum(max(width, GLANCE_LEAST // width * width) for width in widths)
-        if sites * rows * ROW_COST * step <= seconds:
+        single = 2 * GLANCE_ROWS * forward(1)
+        rows = sum(max(1, GLANCE_LEAST // width) * forward(width) for width in widths)
+        if sites * (single + rows) <= seconds:
             return widths
     return TIERS[-1]
+
+
+def guessed(step: float) -> Callable[[int], float]:
+    """What forwards take where only a single step's time is known."""
+    return lambda width: step * (1 + ROW_COST * (width - 1))
 
 
 def cost_positions(limit: int) -> tuple[int, ...]:
@@ -115,15 +122,25 @@ Samples = dict[tuple[int, int], list[float]]
 
 
 def time_costs(drivers: Sequence[tuple[ProbeDriver, Sequence[int]]], positions: Sequence[int]) -> list[Samples]:
-    """Seconds of forwards by (width, position) for each (driver, widths), taken in turns so that load hits all."""
+    """Seconds of forwards by (width, position) for each (driver, widths), taken in turns so that load hits all.
+
+    Every one is timed once at least, and again as long as there is time.
+    """
     samples: list[Samples] = [{} for _ in drivers]
+    patience = _patience(drivers[0][0])
     for position in positions:
         for turn in range(REPEATS):
+            if turn and patience.left <= 0:
+                break
             for (driver, widths), found in zip(drivers, samples, strict=True):
                 for width in widths:
                     for _ in range(_repeats(width, turn)):
                         found.setdefault((width, position), []).append(_time(driver, width, position))
     return samples
+
+
+def _patience(driver: ProbeDriver) -> Deadline:
+    return driver.deadline.sooner(TIMING_SHARE * driver.deadline.left)
 
 
 def _repeats(width: int, turn: int) -> int:
@@ -155,8 +172,10 @@ def _time(driver: ProbeDriver, width: int, position: int) -> float:
 def time_prefill(drivers: Sequence[ProbeDriver], limit: int) -> list[float]:
     """Seconds per prompt token of each driver, taken in turns."""
     count = max(1, min(PREFILL, limit - 1, *(driver.block for driver in drivers)))
-    best = [float("inf") for _ in drivers]
-    for _ in range(PREFILL_REPEATS):
+    best, patience = [float("inf") for _ in drivers], _patience(drivers[0])
+    for turn in range(PREFILL_REPEATS):
+        if turn and patience.left <= 0:
+            break
         for i, driver in enumerate(drivers):
             driver.forget()
             driver.goto(Site(0, count, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pilotfish.daemon.certify.lanes import ALL_WIDTHS, Measured, Rows, Site
+from pilotfish.daemon.certify.lanes import ALL_WIDTHS, Costs, Measured, Rows, Site, cost_at
 from pilotfish.daemon.certify.measure import (
     COST_WIDTHS,
     GLANCE_LEAST,
@@ -14,9 +14,12 @@ from pilotfish.daemon.certify.measure import (
     noise,
     time_costs,
     time_prefill,
+    widths_within,
 )
 from pilotfish.daemon.certify.opening import Opened
 from pilotfish.daemon.certify.probe_driver import ProbeDriver
+
+GLANCE_SHARE = 0.7  # of the time left, which a glance may be expected to take: other work may slow it down
 
 
 def measure_stock(opened: Opened, sites: Sequence[Site], n_ctx: int, *, own: bool, alone: bool) -> Measured:
@@ -49,20 +52,8 @@ def _single_steps(driver: ProbeDriver, site: Site) -> Rows:
     return {1: tuple(driver.walk(site, 1, GLANCE_LEAST))}
 
 
-def compare(opened: Opened, sites: Sequence[Site], widths: Sequence[int]) -> dict[Site, Rows]:
-    """A few rows of every width at every site."""
-    return {site: glance(opened.driver, site, widths) for site in sites}
-
-
-def price(
-    opened: Opened,
-    rows: dict[Site, Rows],
-    widths: Sequence[int],
-    stock: Measured,
-    beside: ProbeDriver | None,
-    n_ctx: int,
-) -> Measured:
-    """A candidate with these rows, timed in turns with stock's probe `beside`; without one, compared with `stock`."""
+def price(opened: Opened, widths: Sequence[int], stock: Measured, beside: ProbeDriver | None, n_ctx: int) -> Measured:
+    """A candidate, timed in turns with stock's probe `beside`; without one, compared with `stock`."""
     driver, positions = opened.driver, cost_positions(n_ctx)
     timed = tuple(width for width in COST_WIDTHS if width <= widths[-1])
     if beside is None:
@@ -74,12 +65,20 @@ def price(
         stock_costs, scatter = fastest(stocks), noise(stocks)
     return Measured(
         opened.setting,
-        rows,
-        fastest(samples),
-        prefill,
+        costs=fastest(samples),
+        prefill=prefill,
         stock_costs=stock_costs,
         stock_prefill=stock_prefill,
         noise=scatter,
         load=opened.load,
         stock_load=stock.load,
     )
+
+
+def compare(opened: Opened, costs: Costs, sites: Sequence[Site], widths: Sequence[int]) -> dict[Site, Rows]:
+    """A few rows at every site, of as many of `widths` as are expected to fit the time left at these costs."""
+    at = max(position for _, position in costs)
+    seconds = GLANCE_SHARE * opened.driver.deadline.left
+    fitting = widths_within(seconds, lambda width: cost_at(costs, width, at), len(sites))
+    tried = [width for width in widths if width <= fitting[-1]]
+    return {site: glance(opened.driver, site, tried) for site in sites}

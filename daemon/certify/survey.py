@@ -16,7 +16,7 @@ from dataclasses import replace
 from pilotfish.daemon.certify.candidates import candidates, stock_setting
 from pilotfish.daemon.certify.divergence import StockRows
 from pilotfish.daemon.certify.lanes import ALL_WIDTHS, Measured, affordable, classes, offers, ranges
-from pilotfish.daemon.certify.measure import find_switch_points, glance_sites, widths_within
+from pilotfish.daemon.certify.measure import find_switch_points, glance_sites, guessed, widths_within
 from pilotfish.daemon.certify.opening import Opened, Opener
 from pilotfish.daemon.certify.pricing import compare, measure_stock, price
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime, ProbeDriver
@@ -122,7 +122,7 @@ class Survey:
         """Fewer widths for a model, or a machine, that is too slow for all of them on every engine."""
         step = self.stock.noise * max(seconds for (width, _), seconds in self.stock.costs.items() if width == 1)
         share = CANDIDATE_SHARE * self._deadline.left / len(self._task.engines)
-        most = widths_within(share, step, sites)[-1]
+        most = widths_within(share, guessed(step), sites)[-1]
         if most < ALL_WIDTHS[-1]:
             self.widths = tuple(width for width in ALL_WIDTHS if width <= most)
             self.notes.append(f"only widths up to {most} were tried: more would not fit the time")
@@ -197,11 +197,11 @@ class Survey:
         if why := driver.probe.obstacle or too_far(divergence):
             self._hopeless.add(setting.engine)
             return Measured(setting, load=opened.load, divergence=divergence, trouble=why)
-        self._progress(f"comparing widths: {setting.title}")
-        rows = compare(opened, glance_sites(self.switch_points, self.n_ctx), self.widths)
         self._progress(f"timing: {setting.title}")
-        measured = price(opened, rows, self.widths, self.stock, self._beside, self.n_ctx)
-        return replace(measured, divergence=divergence)
+        measured = price(opened, self.widths, self.stock, self._beside, self.n_ctx)
+        self._progress(f"comparing widths: {setting.title}")
+        rows = compare(opened, measured.costs, glance_sites(self.switch_points, self.n_ctx), self.widths)
+        return replace(measured, rows=rows, divergence=divergence)
 
     def _divergence(self, engine: str, driver: ProbeDriver) -> float | None:
         """How far the engine's rows are from libllama's: None for libllama itself, and where it is not there."""
@@ -216,5 +216,6 @@ class Survey:
 
     def _is_perfect(self, measured: Measured) -> bool:
         """Every width alike, and neither steps nor prompts slower than stock's: nothing is left to look for."""
-        found = [offer for offer in offers(measured, self.stock, ()) if offer.lane.widths == self.widths]
+        tried = tuple(next(iter(measured.rows.values()), ()))
+        found = [offer for offer in offers(measured, self.stock, ()) if offer.lane.widths == tried]
         return bool(found) and affordable(found[0], measured)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore
 from pilotfish.daemon.certify.device import device_name
+from pilotfish.daemon.certify.expected_engine import EngineOf
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests import manifest as media
@@ -49,6 +50,7 @@ class ModelReport:
     verdict: str = ""
     reason: str = ""
     limits: tuple[str, ...] = ()
+    engine: str = ""  # what computes it, and why that; empty where nobody asked
     certificate: str = ""  # the lane that was certified on this machine, and why it is no wider; empty without one
 
     def to_json(self) -> dict[str, Any]:
@@ -83,9 +85,14 @@ def describe_models(store: Store, state_dir: Path | None = None, *, verify: bool
 
 
 def describe_model(
-    store: Store, manifest: Manifest, state_dir: Path | None = None, *, verify: bool = True
+    store: Store,
+    manifest: Manifest,
+    state_dir: Path | None = None,
+    *,
+    verify: bool = True,
+    engine_of: EngineOf | None = None,
 ) -> ModelReport:
-    """The report of one model whose manifest has been read; see `describe_models`."""
+    """The report of one model whose manifest has been read; see `describe_models`. `engine_of` names its engine."""
     report = ModelReport(
         name=manifest.name.short,
         size=manifest.size,
@@ -94,13 +101,18 @@ def describe_model(
         weights=tuple(str(layer.digest) for layer in manifest.layers if layer.media_type in media.WEIGHT_TYPES),
     )
     try:
-        return _describe(store, manifest, report, state_dir, verify)
+        return _describe(store, manifest, report, state_dir, verify, engine_of)
     except (BrokenModel, ModelNotFound) as error:
         return replace(report, status="broken", verdict="no: broken", reason=str(error))
 
 
 def _describe(
-    store: Store, manifest: Manifest, report: ModelReport, state_dir: Path | None, verify: bool
+    store: Store,
+    manifest: Manifest,
+    report: ModelReport,
+    state_dir: Path | None,
+    verify: bool,
+    engine_of: EngineOf | None,
 ) -> ModelReport:
     config = store.config(manifest)
     report = _with_config(report, config)
@@ -113,12 +125,13 @@ def _describe(
     if files:
         report = _with_metadata(report, files)
     obstacle = _obstacle(audit, files)
+    pin: TargetPin | None = None
     if audit.route != "none" and not _is_part(files):
         pin = pin_manifest(store, manifest, state_dir, verify=verify)
         report = replace(report, tokenizer=pin.tokenizer.fingerprint, verified=verify or _is_known(pin, state_dir))
     if obstacle:
         return replace(report, verdict=f"no: {obstacle[0]}", reason=obstacle[1])
-    report = replace(report, can_speculate=True)
+    report = replace(report, can_speculate=True, engine=engine_of(pin) if engine_of and pin else "")
     if certificate := _certificate(report, state_dir):
         verdict = "yes, certified" if certificate.lane.max_width > 1 else "no: widths differ"
         return replace(report, verdict=verdict, certificate=certificate.summary())

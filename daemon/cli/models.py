@@ -12,9 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pilotfish.daemon.certify.expected_engine import EngineOf, engine_of
 from pilotfish.daemon.certify.verdicts import ModelListing, ModelReport, describe_model, describe_models
 from pilotfish.daemon.cli.console import err, out
+from pilotfish.daemon.config import files
 from pilotfish.daemon.config.paths import state_dir
+from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 
 _WIDE = 1000  # columns where no terminal sets a limit
@@ -43,7 +46,14 @@ def _listing(store: Store, name: str | None) -> ModelListing:
     """Every model, or the one of that name. Raises ModelNotFound."""
     if name is None:
         return describe_models(store, state_dir())
-    return ModelListing((describe_model(store, store.manifest(name), state_dir()),), ())
+    return ModelListing((describe_model(store, store.manifest(name), state_dir(), engine_of=_engine_of()),), ())
+
+
+def _engine_of() -> EngineOf | None:
+    try:
+        return engine_of(files.load_or_last_good(), state_dir())
+    except ConfigError:  # what is wrong with it, `pilotfish status` says
+        return None
 
 
 def _print(table: Table) -> None:
@@ -98,6 +108,8 @@ def _facts(model: ModelReport) -> Iterator[tuple[str, Text]]:
         "tokenizer": model.tokenizer,
     }
     yield from ((title, Text(value)) for title, value in facts.items() if value)
+    if model.engine:
+        yield "engine", Text(model.engine)
     yield "speculates", _verdict(model)
     why = model.certificate or "\n".join(model.limits) or model.reason
     if why:

@@ -36,7 +36,8 @@ def command(as_json: bool, root: Path | None) -> None:
     for runner in found["runners"]:
         for line in drafter_lines(runner.get("pool", {})):
             _say(f"         {line} ({runner['model']})")
-    problems = [*found["plugins"].get("problems", ()), *(p for runner in found["runners"] for p in runner["problems"])]
+    problems = [*found["engines"]["problems"], *found["plugins"].get("problems", ())]
+    problems += [problem for runner in found["runners"] for problem in runner["problems"]]
     for problem in sorted(set(problems)):
         out.print(f"         [red]problem:[/] {escape(problem)}", soft_wrap=True)
     if found["models"]:
@@ -54,6 +55,8 @@ def _show_daemon(found: Mapping[str, Any]) -> None:
         out.print(f"         [red]not in force:[/] {escape(config['error'])}", soft_wrap=True)
     if not config["in_force"]["speculation"]["enabled"]:
         _say("         speculation is switched off; switch it on with: pilotfish on")
+    engines = found["engines"]
+    _say(f"engine   {', '.join(engines['here']) or 'none'} (choice {engines['choice']})")
     if folders := found["plugins"]["folders"]:
         generation = found["plugins"].get("generation")
         _say(f"plugins  {', '.join(folders)}" + (f" (generation {generation})" if generation else ""))

@@ -9,19 +9,25 @@ from typing import Any
 from pilotfish.daemon.config import files as config_file
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.reader import parse, to_table
-from pilotfish.daemon.config.types import Config, model_key
+from pilotfish.daemon.config.types import Config, engines_of, model_key
 from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.plans import plugin_problems
-from pilotfish.hooks.errors import ConfigError
+from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.hooks.errors import ConfigError, EngineError
+from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.store import Store
 
 RECENT = 20  # decisions that are shown
 
 
 async def overview(store: Store) -> dict[str, Any]:
-    """`daemon`, `config`, `plugins`, `runners`, `models`, `decisions`: JSON-ready, with the same keys in any case."""
+    """`daemon`, `config`, `engines`, `plugins`, `runners`, `models`, `decisions`.
+
+    JSON-ready, with the same keys in any case.
+    """
     config, error = _config()
     socket = _socket(config)
     told = await ask_status(Path(socket)) if socket else None
@@ -34,6 +40,7 @@ async def overview(store: Store) -> dict[str, Any]:
     return {
         "daemon": {"running": told is not None, "socket": socket, **(told["daemon"] if told else {})},
         "config": {"path": str(config.path) if config.path else None, "error": error, "in_force": to_table(config)},
+        "engines": _engines(config),
         "plugins": told["plugins"] if told else _plugins(config),
         "runners": told["runners"] if told else [],
         "models": _models(store, config, told["models"] if told else {}, decisions),
@@ -48,6 +55,17 @@ def _config() -> tuple[Config, str]:
         return (Config() if path is None else config_file.load_written(path)), ""
     except ConfigError as error:
         return (config_file.last_good(path) if path else None) or Config(), str(error)
+
+
+def _engines(config: Config) -> dict[str, Any]:
+    """The `choice`, the engines that it leaves and that may compute `here`, and why others may not."""
+    registry, choice = Registry.built_in(config), config.engine.choice
+    try:  # no layers on an accelerator: which engines have one, a launch finds out
+        options = EngineOptions(gpu_layers=0, state_dir=state_dir())
+        here = [verifier.name for verifier in fit_verifiers(registry, engines_of(choice), options)]
+    except EngineError as error:
+        return {"choice": choice, "here": [], "problems": [str(error)]}
+    return {"choice": choice, "here": here, "problems": list(registry.remarks)}
 
 
 def _plugins(config: Config) -> dict[str, Any]:

@@ -101,10 +101,18 @@ class Registry:
 
         Never raises for a plugin's sake: what could not be loaded is in `problems`.
         """
-        registry = cls(config)
+        registry = cls.built_in(config)
         folders = registry._config.plugins.folders
-        found = (plugin_sources.built_ins(), plugin_sources.entry_points(), plugin_sources.folder_files(folders))
+        found = (plugin_sources.entry_points(), plugin_sources.folder_files(folders))
         for source in chain.from_iterable(found):
+            registry.add(source)
+        return registry
+
+    @classmethod
+    def built_in(cls, config: Config | None = None) -> Registry:
+        """The built-ins alone, for whoever only looks."""
+        registry = cls(config)
+        for source in plugin_sources.built_ins():
             registry.add(source)
         return registry
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +11,6 @@ from typing import Any
 from pilotfish.hooks.errors import ConfigError
 
 LOG_TARGETS = ("logger", "stderr")
-
-# what a library warns of when it takes a file for what it may not be: its answers are then not the model's
-_DOUBT = re.compile(r"pre-tokenizer|quality will be|missing tensor|tensor .* not found|wrong shape", re.IGNORECASE)
 
 _DEBUG, _WARN, _ERROR, _CONT = 1, 3, 4, 5  # ggml_log_level; CONT continues the line before it
 
@@ -35,19 +31,12 @@ class EngineLog:
         self._library, self._logger = library, logging.getLogger(logger)
         self._level = 0  # of the last line
         self._tail: deque[str] = deque(maxlen=6)
-        self._doubt = ""
 
     def last_words(self) -> str:
         """The library's last warnings and errors, for messages; reading them forgets them."""
         words = "; ".join(line.strip() for line in self._tail if line.strip())
         self._tail.clear()
-        self._doubt = ""
         return words or f"{self._library} gave no reason"
-
-    @property
-    def doubt(self) -> str:
-        """The first warning since `last_words` that says a file may not be read as it is meant; empty without one."""
-        return self._doubt
 
     def write(self, level: int, text: bytes, _user: object) -> None:
         """To stderr byte for byte, as llama-server would print it, or to the logger.
@@ -56,10 +45,7 @@ class EngineLog:
         """
         level = self._level = self._level if level == _CONT else level
         if level in (_WARN, _ERROR):
-            line = text.decode("utf-8", "replace")
-            self._tail.append(line)
-            if not self._doubt and _DOUBT.search(line):
-                self._doubt = line.strip()
+            self._tail.append(text.decode("utf-8", "replace"))
         if self.target == "stderr":
             if level != _DEBUG:
                 os.write(2, text)

@@ -114,8 +114,6 @@ def load(library: Library, pin: TargetPin, params: Any) -> Any:
     if not model:
         raise BrokenModel(f"{pin.name}: ik_llama.cpp cannot load {pin.path}: {log.last_words()}; {remedy}")
     try:
-        if doubt := log.doubt:
-            raise BrokenModel(f"{pin.name}: ik_llama.cpp doubts that it reads {pin.path} rightly: {doubt}; {remedy}")
         if lib.llama_model_has_encoder(model) or not lib.llama_model_has_decoder(model):
             raise BrokenModel(f"{pin.name}: {pin.path} is not a decoder-only text model; {remedy}")
         if lib.llama_model_is_recurrent(model):  # a context for one would end the process

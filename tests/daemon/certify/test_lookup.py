@@ -126,6 +126,17 @@ def test_installing_an_engine_makes_a_new_certificate_necessary(options: EngineO
     assert both.identity is not None
 
 
+def test_an_engine_that_says_that_it_is_not_for_the_model_is_not_tried(options: EngineOptions) -> None:
+    class Choosy(Engine):
+        def unfit_for(self, pin: TargetPin, options: EngineOptions) -> str:
+            return "recurrent models are not for it" if pin.architecture == "mamba" else ""
+
+    choosy = Choosy("ik")
+    for architecture, tried in (("qwen2", 2), ("mamba", 1)):
+        pin = replace(QWEN, architecture=architecture)
+        assert len(find_lane(pin, (LLAMA, choosy), options).attempts) == tried  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("parity", [Parity.LANE, Parity.NONE])
 def test_an_engine_that_does_not_take_the_model_is_not_tried(
     options: EngineOptions, tmp_path: Path, parity: Parity

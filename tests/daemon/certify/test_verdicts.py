@@ -4,12 +4,13 @@ from dataclasses import replace
 import pytest
 from gguf import GGMLQuantizationType
 
-from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity
+from pilotfish.daemon.certify.certificate import CertificateStore, Identity
 from pilotfish.daemon.certify.device import device_name
 from pilotfish.daemon.certify.verdicts import describe_models
 from pilotfish.hooks.types import Lane, Parity
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.store import Store
+from tests.fakes.measured import certificate_of
 from tests.manifests.builders import damage, safetensors_bytes, smollm2_path, tiny_gguf, write_model
 
 
@@ -161,9 +162,9 @@ def test_a_real_model(store, tmp_path):
 
 def test_a_certified_model_shows_its_lane_and_why_it_is_no_wider(report, tmp_path):
     found = report()
-    identity = Identity(found.weights, "build", device_name(), None, None, None, None, None, ())
+    identity = Identity(found.weights, (("llama", "build"),), device_name(), None, None, None, None, None, ())
     lane = Lane("plain", (1,), parity=Parity.NONE, reason="only single steps are alike")
-    made = Certificate(identity, "m", "1", "", 64, lane, 1.0, 1.0, 1.0, (), (), (), (), (), 1.0, False)
+    made = certificate_of(identity, lane)
     CertificateStore(tmp_path / "state").put(made)
     assert "widths 1, parity none" in report().certificate
     assert "only single steps are alike" in report().certificate

@@ -70,7 +70,25 @@ class TestWithoutADaemon:
     def test_the_json_has_every_key(self, socket):
         found = status()
         assert found["daemon"] == {"running": False, "socket": str(socket)}
-        assert list(found) == ["daemon", "config", "plugins", "runners", "models", "decisions"]
+        assert list(found) == ["daemon", "config", "engines", "plugins", "runners", "models", "decisions"]
+
+    def test_the_engines_that_may_compute_are_named(self, config):
+        assert status()["engines"] == {"choice": "auto", "here": ["llama", "ik"], "problems": []}
+        save(config, '[engine]\nchoice = "ik"\n')
+        assert "engine ik (choice ik)" in run("status")
+
+    def test_an_engine_that_cannot_be_used_is_a_line_and_the_other_computes(self, home, monkeypatch):
+        monkeypatch.setenv("IK_LLAMA_CPP_LIB_PATH", str(home / "libllama.so"))
+        text = run("status")
+        assert "engine llama (choice auto)" in text
+        assert "problem: engine ik: IK_LLAMA_CPP_LIB_PATH names" in text
+
+    def test_without_any_engine_the_remedies_are_a_line(self, config, home, monkeypatch):
+        monkeypatch.setenv("IK_LLAMA_CPP_LIB_PATH", str(home / "libllama.so"))
+        save(config, '[engine]\nchoice = "ik"\n')
+        text = run("status")
+        assert "engine none (choice ik)" in text
+        assert "problem: no engine can compute here" in text
 
     def test_a_broken_config_is_shown_with_the_reason(self, config):
         save(config, "[speculation]\nenabled = 1\n")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 from gguf import GGMLQuantizationType
 from rich.console import Console
 
+from pilotfish.daemon.certify.certificate import CertificateStore, identity_of
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.cli import models as models_command
+from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, WeightPin
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.store import Store
+from tests.engines import VERIFIERS
+from tests.fakes.measured import certificate_of
 from tests.manifests.builders import safetensors_bytes, tiny_gguf, write_model
 
 LONG = "hf.co/some-very-long-organisation/A-Very-Long-Model-Name-Instruct-2512-GGUF:Q4_K_M"
@@ -79,3 +85,24 @@ def test_one_model_as_json_has_the_shape_of_all(models):
 
 def test_a_model_that_is_not_there_is_an_error(models):
     assert "'nope:latest' not found" in str(models("nope").exception)
+
+
+def test_all_about_one_says_which_engine_would_compute_it_and_why(models, tmp_path, monkeypatch):
+    assert "engine llama: not measured yet" in " ".join(models("tiny").stdout.split())
+    config = tmp_path / "pilotfish.toml"
+    monkeypatch.setenv("PILOTFISH_CONFIG", str(config))
+    config.write_text('[engine]\nchoice = "ik"\n')
+    assert "engine ik speculates" in " ".join(models("tiny").stdout.split())
+    assert "engine" not in models("bert").stdout.replace("embedding", "")
+    config.write_text("[engine]\nchoice = 1\n")
+    assert models("tiny").exit_code == 0
+
+
+def test_a_certified_model_names_the_engine_that_won(models, tmp_path):
+    builds = {name: verifier().fingerprint(None) for name, verifier in VERIFIERS.items()}
+    weights = json.loads(models("tiny", "--json").stdout)["models"][0]["weights"]
+    pin = replace(fake_pin(), weights=tuple(WeightPin(digest, tmp_path, 1) for digest in weights))
+    identity = identity_of(pin, builds, EngineOptions(threads=3))  # whatever the launch was
+    lane = Lane("lane", (1, 2, 3), EngineSetting(engine="ik"))
+    CertificateStore(tmp_path / "state").put(certificate_of(identity, lane, engine="ik_llama.cpp 1"))
+    assert "ik (ik_llama.cpp 1), as measured here" in models("tiny").stdout

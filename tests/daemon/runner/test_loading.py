@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from pilotfish.daemon.certify.certificate import CertificateStore, identity_of
 from pilotfish.daemon.config.types import Config, Engine, Speculation
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.loading import load
-from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane
 from pilotfish.manifests.pins import pin_file
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.engines import VERIFIERS
 from tests.fakes.measured import certificate_of
+from tests.manifests.builders import tiny_gguf
 
 pytestmark = pytest.mark.model
 
@@ -58,3 +63,88 @@ def test_a_lane_whose_environment_is_not_in_force_is_refused(smollm2_path: Path,
     lane = Lane("switched", (1, 2), EngineSetting(environment=(("GGML_NOT_SET_HERE", "0"),)))
     with pytest.raises(EngineError, match="GGML_NOT_SET_HERE=0"):
         LlamaVerifier().load(pin_file(smollm2_path, tmp_path), lane, EngineOptions())
+
+
+class Failing:
+    """An engine that is there, and whose library does not load the model."""
+
+    name = "ik"
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def fingerprint(self, state_dir: Path | None) -> str:
+        return "build of ik"
+
+    def probe(self, *arguments: object) -> None: ...
+
+    def load(self, *arguments: object) -> None:
+        raise self._error
+
+
+@pytest.fixture
+def failing_ik(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
+    """Make `ik` an engine whose loads raise that error."""
+
+    def fails(error: Exception) -> None:
+        own = Registry.verifier
+        ik = Failing(error)
+        monkeypatch.setattr(Registry, "verifier", lambda registry, name: ik if name == "ik" else own(registry, name))
+
+    return fails
+
+
+def prefer_ik(path: Path, state: Path, builds: Mapping[str, str]) -> None:
+    """A certificate for this very model that says that ik is the fastest."""
+    launch = Launch(path, context=256, threads=1)
+    identity = identity_of(pin_file(path, state), builds, launch.engine_options(state))
+    CertificateStore(state).put(certificate_of(identity, Lane("ik's", (1, 2), EngineSetting(engine="ik"))))
+
+
+def test_where_the_chosen_engine_does_not_load_the_model_the_next_one_does(
+    smollm2_path: Path, tmp_path: Path, failing_ik: Callable[[Exception], None]
+) -> None:
+    failing_ik(BrokenModel("smollm2: unknown architecture"))
+    prefer_ik(smollm2_path, tmp_path, {"llama": LlamaVerifier().fingerprint(tmp_path), "ik": "build of ik"})
+    generator, _ = load(Launch(smollm2_path, context=256, threads=1), Config(), tmp_path)
+    try:
+        assert generator.engine.lane.setting.engine == "llama"
+        assert generator.engine.lane.max_width > 1
+        assert "engine ik: smollm2: unknown architecture" in map(str, generator.registry.problems)
+    finally:
+        generator.engine.close()
+
+
+def test_where_no_engine_loads_the_model_the_first_ones_reason_is_told(
+    tmp_path: Path, failing_ik: Callable[[Exception], None]
+) -> None:
+    broken = tiny_gguf(tmp_path / "tiny.gguf")
+    failing_ik(EngineError("of no use"))
+    with pytest.raises(BrokenModel, match="libllama cannot load"):
+        load(Launch(broken, context=256, threads=1), Config(), tmp_path)
+
+
+WITHOUT_LIBLLAMA = """
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+find = PathFinder.find_spec
+PathFinder.find_spec = classmethod(
+    lambda cls, name, path=None, target=None: None if name.startswith("llama_cpp") else find(name, path, target)
+)
+
+from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.daemon.runner.loading import load
+
+generator, card = load(Launch(Path(sys.argv[1]), context=256, threads=1), Config(), Path(sys.argv[2]))
+print(generator.engine.lane.name, generator.registry.problems, "llama_cpp" in sys.modules)
+generator.engine.close()
+"""
+
+
+def test_without_libllama_the_other_engine_computes_alone(smollm2_path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_LIBLLAMA, str(smollm2_path), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "ik: no flash, K f16, V f16 [] False", done.stderr
