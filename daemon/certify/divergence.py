@@ -29,10 +29,10 @@ class StockRows:
 
     def __init__(self, driver: ProbeDriver, seconds: float) -> None:
         self._n_vocab = driver.probe.n_vocab
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the survey
         self.rows = 0
         patience = driver.deadline.sooner(seconds)
         try:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the survey
             for block in _blocks(driver, ROWS):
                 self._file.write(block)
                 self.rows += WIDTH

@@ -133,11 +133,16 @@ class Survey:
             return
         known = self._task.known
         self._apart = {engine: known.divergence(engine) if known else None for engine in others}
-        if None in self._apart.values():
-            self._progress("keeping rows to compare engines with")
+        unknown = [engine for engine, divergence in self._apart.items() if divergence is None]
+        if not unknown:
+            return
+        self._progress("keeping rows to compare engines with")
+        try:
             self._stock_rows = StockRows(driver, DIVERGENCE_SHARE * self._budget)
             stack.callback(self._stock_rows.close)
-            driver.forget()
+        except PilotfishError as error:
+            self.refused += [self._refused(stock_setting(self._task.options, engine), error) for engine in unknown]
+        driver.forget()
 
     def _survey_candidates(self) -> None:
         pending = {engine: self._candidates(engine, weights_first=True) for engine in self._task.engines}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -168,6 +169,16 @@ def test_another_vocabulary_is_another_model() -> None:
     assert "vocabulary has 999 tokens" in variant(certificate, "ik")["trouble"]
 
 
+def test_without_room_for_libllamas_rows_no_other_engine_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pilotfish.daemon.certify.divergence.tempfile.TemporaryFile", full)
+    certificate = Scene(llama=engine(), ik=engine(up_to_31, step=0.5)).certify()
+    assert certificate.lane.setting.engine == "llama"
+    assert "No space left on device" in variant(certificate, "ik")["trouble"]
+
+
 def refuse(kind: type[Exception]) -> Make:
     def make(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
         raise kind("no such architecture")
@@ -208,8 +219,8 @@ def test_where_libllama_cannot_cut_its_cache_another_engine_may_speculate() -> N
 def test_one_engine_alone_is_compared_with_itself_and_stands_in_the_table_once() -> None:
     certificate = Scene(ik=engine(up_to_31)).certify()
     assert (certificate.reference, certificate.lane.setting.engine) == ("ik", "ik")
-    assert [variant["setting"] for variant in certificate.variants] == ["ik: no flash, K f16, V f16"]
-    assert "ik's plain decoding" in certificate.summary() or certificate.prompt_ratio <= 1.05
+    settings = [variant["setting"] for variant in certificate.variants]
+    assert settings == ["ik: no flash, K f16, V f16", "ik: flash, K f16, V f16"]
 
 
 def test_loading_that_takes_long_counts_against_an_engine() -> None:

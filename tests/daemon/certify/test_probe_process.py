@@ -21,7 +21,7 @@ from pilotfish.daemon.certify.probe_wire import (
     setting_to_json,
 )
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
-from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
@@ -36,8 +36,13 @@ def test_what_crosses_the_pipe_comes_out_as_it_went_in() -> None:
 
 
 def test_a_model_that_does_not_load_is_an_error_that_names_it() -> None:
-    with pytest.raises(EngineError, match="fake:latest"):
+    with pytest.raises(BrokenModel, match="fake:latest"):
         RemoteProbe(fake_pin(), SETTING, 3, EngineOptions(), Deadline(60))
+
+
+def test_a_setting_that_the_engine_does_not_have_is_no_fault_of_the_model() -> None:
+    with pytest.raises(EngineError, match=r"no verifier|offers no probe"):
+        RemoteProbe(fake_pin(), EngineSetting(engine="none"), 3, EngineOptions(), Deadline(60))
 
 
 def test_when_time_is_up_the_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +74,9 @@ def test_rows_of_another_process_are_those_of_this_one(smollm2_path: Path, pin_o
             probe.feed(ids[:2])
         assert there.rows(ids[2:4], 3) == here.rows(ids[2:4], 3)
         assert there.seconds > 0
+        for probe in (here, there):
+            assert probe.cut(2)
+        assert there.logits(ids[2:4], 2) == here.logits(ids[2:4], 2)
         for probe in (here, there):
             assert probe.cut(2)
         assert there.rows(ids[2:3], 1) == here.rows(ids[2:3], 1)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pilotfish.daemon.certify.certificate import Certificate, identity_of
 from pilotfish.daemon.certify.certifier import Certifier
-from pilotfish.daemon.certify.lanes import MAX_WIDTH, Site, classes
+from pilotfish.daemon.certify.divergence import StockRows
+from pilotfish.daemon.certify.lanes import MAX_WIDTH, NEAR, Site, classes
 from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDriver
+from pilotfish.daemon.certify.suitability import BOUND
 from pilotfish.daemon.certify.task import CertificationTask
 from pilotfish.hooks.errors import BrokenModel
-from pilotfish.hooks.protocols import CertifiableVerifier, Probe
+from pilotfish.hooks.protocols import CertifiableVerifier, Probe, ReadsLogits
+from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
+from pilotfish.plugins._cells.probe import DIGEST_BYTES
 from tests.engines import VERIFIERS
 
 pytestmark = pytest.mark.model
@@ -81,10 +87,36 @@ def test_the_exact_setting_is_one_class_past_256_cells_and_stock_is_not(probe_of
     assert seen(STOCK) == ((1,), (2, 8))  # the negative control: a comparison that could not fail proves nothing
 
 
-def test_a_certification_of_the_real_model_finds_one_class(
-    smollm2_path: Path, pin_of: Callable[[Path], TargetPin], probe_of: OpenProbe, monkeypatch: pytest.MonkeyPatch
+def test_logits_are_the_rows_that_the_digests_are_of(probe_of: OpenProbe, verifier: str) -> None:
+    probe = probe_of(EXACT_ON[verifier], verifier=verifier)
+    assert isinstance(probe, ReadsLogits)
+    ids = probe.encode("The quick brown fox jumps over the lazy dog")
+    digests = probe.rows(ids[:4], 4)
+    assert probe.cut(0)
+    rows = np.frombuffer(probe.logits(ids[:4], 4), np.float32).reshape(4, probe.n_vocab)
+    assert [hashlib.blake2b(row.tobytes(), digest_size=DIGEST_BYTES).digest() for row in rows] == digests
+    assert len(np.unique(rows[0])) > 1000
+
+
+def test_the_rows_of_the_other_engine_are_near_libllamas_and_those_of_other_weights_are_not(
+    probe_of: OpenProbe, quantized: Callable[[str], Path]
 ) -> None:
-    few = (1, 2, 8)  # every width takes a minute on two cores; the command tries them all
+    def driver(setting: EngineSetting, name: str) -> ProbeDriver:
+        probe = probe_of(setting, quantized(name), verifier=setting.engine)
+        return ProbeDriver(probe, Material(probe.n_vocab, probe.encode(SAMPLE)), Deadline(200))
+
+    stock = StockRows(driver(STOCK, "Q4_K_M"), 200)
+    assert stock.complete
+    assert 0 < stock.divergence_of(driver(EXACT_ON["ik"], "Q4_K_M")) < BOUND / 2
+    assert stock.divergence_of(driver(STOCK, "Q4_K_M")) == 0
+    assert stock.divergence_of(driver(STOCK, "Q4_0")) > BOUND
+    stock.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> tuple[int, ...]:
+    """The widths of certifications that take seconds; every width takes a minute, and the command tries them all."""
+    few = (1, 2, 8)
     monkeypatch.setattr("pilotfish.daemon.certify.survey.ALL_WIDTHS", few)
     monkeypatch.setattr("pilotfish.daemon.certify.pricing.COST_WIDTHS", few)
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.TARGET_ROWS", 24)
@@ -94,11 +126,42 @@ def test_a_certification_of_the_real_model_finds_one_class(
     monkeypatch.setattr("pilotfish.daemon.certify.survey.SWITCH_POINTS_SHARE", 0.01)
     tolerance = "pilotfish.daemon.certify.lanes.PLAIN_TOLERANCE"
     monkeypatch.setattr(tolerance, 10.0)  # a busy machine's timings must not decide
-    options = EngineOptions(n_ctx=512, threads=1)  # with one, stock's attention never splits: no switch to find
-    identity = identity_of(pin_of(smollm2_path), {"llama": "build"}, options)
-    task = CertificationTask(identity, "smollm2:135m", options, text="Once upon a time.")
-    certificate: Certificate = Certifier(task, lambda setting, deadline: probe_of(setting, threads=1), budget=400).run()
-    assert certificate.lane.widths == few
+    return few
+
+
+def certified(pin: TargetPin, probe_of: OpenProbe, *engines: str) -> Certificate:
+    """Threads are one, so that stock's attention never splits: there is no switch to find."""
+    options = EngineOptions(n_ctx=512, threads=1)
+    identity = identity_of(pin, dict.fromkeys(engines, "build"), options)
+    task = CertificationTask(identity, pin.name, options, engines, text=SAMPLE)
+
+    def open_probe(setting: EngineSetting, deadline: Deadline) -> Probe:
+        return probe_of(setting, pin.path, threads=1, verifier=setting.engine)
+
+    return Certifier(task, open_probe, budget=400).run()
+
+
+def test_a_certification_of_the_real_model_finds_one_class(
+    smollm2_path: Path, pin_of: Callable[[Path], TargetPin], probe_of: OpenProbe, quick: tuple[int, ...]
+) -> None:
+    certificate = certified(pin_of(smollm2_path), probe_of, "llama")
+    assert certificate.lane.widths == quick
     assert certificate.lane.exact_cache
     assert certificate.lane.max_context == 512
     assert certificate.complete
+
+
+def test_a_certification_on_both_engines_prices_both_and_takes_the_cheaper_one(
+    quantized: Callable[[str], Path], pin_of: Callable[[Path], TargetPin], probe_of: OpenProbe, quick: tuple[int, ...]
+) -> None:
+    certificate = certified(pin_of(quantized("Q4_K_M")), probe_of, "llama", "ik")
+    priced = {variant["setting"]: variant for variant in certificate.variants if variant["lanes"]}
+    exact = priced["ik: no flash, K f16, V f16"]
+    assert exact["classes"] == {"64": ["1-2, 8"], "264": ["1-2, 8"]}
+    assert 0 < exact["divergence"] < BOUND
+    assert "llama" in {variant["engine"] for variant in priced.values()}
+    cheapest = min(lane["expected_ratio"] for variant in priced.values() for lane in variant["lanes"])
+    assert certificate.expected_ratio <= NEAR * cheapest + 0.001
+    assert [variant["engine"] for variant in certificate.variants if variant["chosen"]] == [
+        certificate.lane.setting.engine
+    ]
