@@ -9,14 +9,16 @@ from collections.abc import Callable, Sequence
 from pilotfish.daemon.certify.lanes import MAX_WIDTH, Rows, Site, classes
 from pilotfish.daemon.certify.probe_driver import Deadline, ProbeDriver
 
-SHORT, LONG = 64, 320  # positions where forwards are timed; the second where the context has room
+# Positions where forwards are timed, the second where the context has room. Rows are compared there, too, and prompts
+# are timed up to the second, so that hardly any prompt is fed for one purpose alone.
+SHORT, LONG = 64, 264
 COST_WIDTHS = (1, 2, 3, 4, 8, 16, 32)
 REPEATS = 3  # of each width in turn, as long as there is time
 TIMING_SHARE = 0.15  # of the time left, for more than one turn of steps and blocks, and again of prompts
 NARROW = 2  # widths up to this are timed more often: plain steps decide whether a lane is taken at all
 WIDE = 8  # widths above this are timed once
 NARROW_REPEATS = 4
-PREFILL = 256  # tokens of an ordinary prompt; the longer it is, the more its attention counts
+PREFILL = LONG  # tokens of an ordinary prompt; the longer it is, the more its attention counts
 PREFILL_REPEATS = 2
 
 FIRST_LENGTH = 32
@@ -29,6 +31,7 @@ ROW_COST = 0.6  # single steps that a row of a wider forward takes, roughly
 GLANCE_LEAST = 16  # rows of every width, in whole blocks that fit; one block where it is wider
 
 
+BEYOND = 8  # tokens past a switch point, where rows are compared
 SWITCH_POINT_BLOCK = 32  # tokens; short blocks, so that a bisection feeds little again
 
 
@@ -86,8 +89,8 @@ def _signature(driver: ProbeDriver, length: int) -> object:
 
 def glance_sites(switch_points: Sequence[int], limit: int) -> tuple[Site, ...]:
     """Where every setting is looked at: a short context, and one past each switch point."""
-    points = {256, *switch_points}  # where the attention of ggml's CPU backend has one, found here or not
-    starts = [SHORT, *(point + 8 for point in points)]
+    # LONG lies behind 256, where the attention of ggml's CPU backend has one, found here or not
+    starts = [SHORT, LONG, *(point + BEYOND for point in switch_points)]
     return tuple(Site(0, start, GLANCE_ROWS) for start in sorted(set(starts)) if 0 < start <= limit - GLANCE_ROWS)
 
 
@@ -167,6 +170,16 @@ def _time(driver: ProbeDriver, width: int, position: int) -> float:
         site = Site(0, position, width)
         driver.rows(driver.goto(site, site.end)[position:], width)
     return driver.probe.seconds
+
+
+def time_all(drivers: Sequence[tuple[ProbeDriver, Sequence[int]]], limit: int) -> tuple[list[Samples], list[float]]:
+    """`time_costs` at every position and `time_prefill`, in the order in which the least has to be fed."""
+    *before, last = cost_positions(limit)
+    samples = time_costs(drivers, before)
+    prefill = time_prefill([driver for driver, _ in drivers], limit)
+    for found, more in zip(samples, time_costs(drivers, [last]), strict=True):
+        found |= more
+    return samples, prefill
 
 
 def time_prefill(drivers: Sequence[ProbeDriver], limit: int) -> list[float]:

@@ -12,6 +12,7 @@ from pilotfish.daemon.certify.measure import (
     fastest,
     glance,
     noise,
+    time_all,
     time_costs,
     time_prefill,
     widths_within,
@@ -54,14 +55,13 @@ def _single_steps(driver: ProbeDriver, site: Site) -> Rows:
 
 def price(opened: Opened, widths: Sequence[int], stock: Measured, beside: ProbeDriver | None, n_ctx: int) -> Measured:
     """A candidate, timed in turns with stock's probe `beside`; without one, compared with `stock`."""
-    driver, positions = opened.driver, cost_positions(n_ctx)
+    driver = opened.driver
     timed = tuple(width for width in COST_WIDTHS if width <= widths[-1])
     if beside is None:
-        samples, prefill = time_costs([(driver, timed)], positions)[0], time_prefill([driver], n_ctx)[0]
+        (samples,), (prefill,) = time_all([(driver, timed)], n_ctx)
         stock_costs, stock_prefill, scatter = stock.costs, stock.prefill, stock.noise
     else:
-        samples, stocks = time_costs([(driver, timed), (beside, (1,))], positions)
-        prefill, stock_prefill = time_prefill([driver, beside], n_ctx)
+        (samples, stocks), (prefill, stock_prefill) = time_all([(driver, timed), (beside, (1,))], n_ctx)
         stock_costs, scatter = fastest(stocks), noise(stocks)
     return Measured(
         opened.setting,
@@ -81,4 +81,6 @@ def compare(opened: Opened, costs: Costs, sites: Sequence[Site], widths: Sequenc
     seconds = GLANCE_SHARE * opened.driver.deadline.left
     fitting = widths_within(seconds, lambda width: cost_at(costs, width, at), len(sites))
     tried = [width for width in widths if width <= fitting[-1]]
-    return {site: glance(opened.driver, site, tried) for site in sites}
+    last_first = sorted(sites, key=lambda site: site.start, reverse=True)  # there the prompt is fed already
+    rows = {site: glance(opened.driver, site, tried) for site in last_first}
+    return {site: rows[site] for site in sites}

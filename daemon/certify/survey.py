@@ -30,8 +30,9 @@ log = logging.getLogger("pilotfish.certifier")
 
 SWITCH_POINTS_SHARE = 0.06  # of the budget, for contexts that double while nothing is known about them
 DIVERGENCE_SHARE = 0.04  # of the budget, for rows to compare an engine with libllama
-CANDIDATE_SHARE = 0.5  # of the survey's time that is left, for the first glances at the engines
+CANDIDATE_SHARE = 0.7  # of the time left, for the first glances at the engines; a glance takes what it finds left
 OUT_OF_TIME = "time ran out before every setting was tried"
+CUT_SHORT = "time ran out while it was measured"
 
 
 class Survey:
@@ -60,9 +61,9 @@ class Survey:
             try:
                 self._survey(stack)
             except OutOfTime:
-                unseen = [engine for engine in self._task.engines if self.measured and not self._seen(engine)]
-                what = f"time ran out before {' and '.join(unseen)} could be tried" if unseen else OUT_OF_TIME
-                self.notes.append(what)
+                unseen = [engine for engine in self._task.engines if not self._seen(engine, whole=True)]
+                whom = " and ".join(unseen)
+                self.notes.append(f"time ran out before {whom} could be measured" if unseen else OUT_OF_TIME)
 
     @property
     def stock(self) -> Measured:
@@ -183,9 +184,10 @@ class Survey:
             return self._candidates(engine, weights_first=weights)[1:]
         return settings[1:]
 
-    def _seen(self, engine: str) -> bool:
-        """Whether any of the engine's settings was tried, besides stock's, or need not be."""
-        return any(measured.setting.engine == engine for measured in (*self.measured[1:], *self.refused))
+    def _seen(self, engine: str, *, whole: bool = False) -> bool:
+        """Whether any of the engine's settings was tried, or need not be; with `whole`, also to the end."""
+        tried = [measured for measured in (*self.measured[1:], *self.refused) if measured.setting.engine == engine]
+        return any(not whole or measured.trouble != CUT_SHORT for measured in tried)
 
     def _try(self, setting: EngineSetting, deadline: Deadline) -> Measured:
         with contextlib.ExitStack() as stack:
@@ -194,7 +196,7 @@ class Survey:
             except PilotfishError as error:
                 return self._refused(setting, error)
             except OutOfTime:
-                return Measured(setting, trouble="time ran out while it was measured")
+                return Measured(setting, trouble=CUT_SHORT)
 
     def _measure(self, opened: Opened) -> Measured:
         setting, driver = opened.setting, opened.driver

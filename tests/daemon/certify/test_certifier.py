@@ -242,7 +242,7 @@ def test_costs_are_those_of_the_lane() -> None:
     certificate = Lab(uniform).certify()
     costs = {(width, position): seconds for width, position, seconds in certificate.costs}
     assert costs[1, 64] == pytest.approx(0.006)
-    assert costs[8, 320] == pytest.approx(0.013)
+    assert costs[8, 264] == pytest.approx(0.013)
     assert certificate.plain_ratio == 1.0
 
 
