@@ -30,7 +30,8 @@ log = logging.getLogger("pilotfish.certifier")
 
 SWITCH_POINTS_SHARE = 0.06  # of the budget, for contexts that double while nothing is known about them
 DIVERGENCE_SHARE = 0.04  # of the budget, for rows to compare an engine with libllama
-CANDIDATE_SHARE = 0.7  # of the time left, for the first glances at the engines; a glance takes what it finds left
+GLANCES_SHARE = 0.7  # of the time left, for the first glances at all engines; a glance takes what it finds left
+GLANCE_MOST = 0.5  # of it for the glances at one
 OUT_OF_TIME = "time ran out before every setting was tried"
 CUT_SHORT = "time ran out while it was measured"
 
@@ -122,7 +123,7 @@ class Survey:
     def _choose_widths(self, sites: int) -> None:
         """Fewer widths for a model, or a machine, that is too slow for all of them on every engine."""
         step = self.stock.noise * max(seconds for (width, _), seconds in self.stock.costs.items() if width == 1)
-        share = CANDIDATE_SHARE * self._deadline.left / len(self._task.engines)
+        share = self._deadline.left * min(GLANCE_MOST, GLANCES_SHARE / len(self._task.engines))
         most = widths_within(share, guessed(step), sites)[-1]
         if most < ALL_WIDTHS[-1]:
             self.widths = tuple(width for width in ALL_WIDTHS if width <= most)
