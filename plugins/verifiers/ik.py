@@ -34,6 +34,7 @@ class IkVerifier:
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.log = log_target(self.name, config or {})
+        self._fits = False  # not looked at yet
 
     def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> CellEngine:
         """Load `pin` in `lane`, or in the lane that real forwards show to be safe when `lane` is None.
@@ -59,7 +60,9 @@ class IkVerifier:
         from pilotfish.plugins._ik.build import fingerprint
         from pilotfish.plugins._ik.fitness import check
 
-        check(state_dir)
+        if not self._fits:
+            check(state_dir)
+            self._fits = True
         return fingerprint(state_dir)
 
     def vocabulary(self, source: TargetPin | Path) -> AbstractContextManager[Vocabulary]:

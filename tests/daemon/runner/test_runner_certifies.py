@@ -28,12 +28,13 @@ def answer(server: ServerProcess) -> dict:
     return response.json()
 
 
-def test_idle_then_certificate_then_reload(smollm2_path, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("choice", "engines"), [("llama", ["llama"]), ("auto", ["ik", "llama"])])
+def test_idle_then_certificate_then_reload(smollm2_path, tmp_path, monkeypatch, choice, engines):
     model = tmp_path / "tiny.gguf"
     write_tiny_llama(model, smollm2_path)
     monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
     config = tmp_path / "pilotfish.toml"
-    config.write_text("[engine]\ncertify_idle_s = 1\ncertify_budget_s = 20\n")
+    config.write_text(f"[engine]\nchoice = {choice!r}\ncertify_idle_s = 1\ncertify_budget_s = 40\n")
     env = {"PILOTFISH_STATE": str(tmp_path / "state"), "PILOTFISH_CONFIG": str(config)}
     flags = ("-c", "512", "-t", "1")
 
@@ -42,9 +43,11 @@ def test_idle_then_certificate_then_reload(smollm2_path, tmp_path, monkeypatch):
         found = certificate(tmp_path / "state")
         assert answer(server)["tokens"] == before["tokens"]
     assert "not certified" in (tmp_path / "first.log").read_text()
+    assert [name for name, _ in found["identity"]["engines"]] == engines
 
     with running(RUNNER, model, tmp_path / "second.log", *flags, env=env) as server:
         after = answer(server)
     assert "not certified" not in (tmp_path / "second.log").read_text()
     assert after["pilotfish"]["lane"] == found["lane"]["name"]
-    assert after["tokens"] == before["tokens"]
+    if found["lane"]["setting"]["engine"] == "llama":  # another engine's last bits are its own
+        assert after["tokens"] == before["tokens"]
