@@ -19,7 +19,7 @@ before the prompt is fed, commit without verify, anything after close) raises Pi
 
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
-`CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`.
+`CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`.
 """
 
 from __future__ import annotations
@@ -389,6 +389,18 @@ class CertifiableVerifier(Verifier, Protocol):
         """Load `pin` in `setting`, with room for forwards of up to `max_width` tokens.
 
         The setting's `environment` is in force already when this is called. Raises EngineError or BrokenModel.
+        """
+        ...
+
+
+@runtime_checkable
+class RefusesModels(Protocol):
+    """A verifier that does not compute every model that a pin can be taken of, and knows which."""
+
+    def unfit_for(self, pin: TargetPin, options: EngineOptions, /) -> str:
+        """Why `load` without a lane would refuse `pin`; empty when nothing speaks against it. Raises no PilotfishError.
+
+        Cheap: no weights are read, and what took a look is remembered in `options.state_dir`.
         """
         ...
 
