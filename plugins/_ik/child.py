@@ -39,7 +39,11 @@ def ask(module: str, *arguments: str) -> dict[str, Any]:
         if done.returncode == 0:
             answer: dict[str, Any] = json.loads(done.stdout)
             return answer
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except subprocess.TimeoutExpired as error:
+        raise ChildFailed(f"it took more than {SECONDS:.0f} seconds") from error
+    except ValueError as error:
+        raise ChildFailed("its process ended without an answer") from error
+    except OSError as error:
         raise ChildFailed(str(error)) from error
     words = _last_words(done.stderr.decode("utf-8", "replace"))
     raise ChildFailed(words, signal.Signals(-done.returncode) if done.returncode < 0 else None)

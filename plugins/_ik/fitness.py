@@ -70,6 +70,8 @@ _REMEDY = f"install {PACKAGE} {MADE_FOR} for this machine: pip install --force-r
 def _cause_and_remedy(failed: ChildFailed) -> str:
     if failed.crash == signal.SIGILL.name:
         return f"it was built for another processor; {_LEAVE}"
+    if failed.crash == signal.SIGBUS.name:
+        return f"a file of it is cut short; {_REMEDY}"
     return f"{failed}; {_REMEDY}"
 
 
