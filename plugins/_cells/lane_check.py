@@ -1,32 +1,41 @@
 """The check at load: which block widths give rows that are bit-equal to single steps, by real forwards.
 
-For each context length a fixed random prefix is fed, then random ids follow it (ROWS, or as many as the widest
-block takes), once in single steps and
-once in blocks of every candidate width, cutting back to the prefix in between. A width stays only if all its
-rows, at every offset in the block and at every length, equal the single steps' rows bit for bit. The lengths
-lie below and above 256 cells, where ggml's attention changes its code. Random ids separate classes of
-kernels better than text does.
+For each of two context lengths a fixed random prefix is fed, then random ids follow it, once in single steps and once
+in blocks of every candidate width, cutting back to the prefix in between. A width stays only if all its rows at both
+lengths equal the single steps' rows bit for bit. The lengths lie below and above 256 cells, where ggml's attention
+changes its code. Random ids separate classes of kernels better than text does.
 
-A second question decides how far an earlier request's cache may be reused: are cells written by narrow
-decoding blocks the same as cells written by prompt blocks?
+A second question decides how far an earlier request's cache may be reused: are cells written by narrow decoding blocks
+the same as cells written by prompt blocks?
+
+Nobody waits long for this. The first forwards say what a step takes, and what is compared is what takes BUDGET seconds
+by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone, or
+nothing. On a busy machine it may take PATIENCE times as long, and then leaves out the rest. What was not compared is
+not in the lane, and the reason says so.
 
 This is a check of minutes-old settings in seconds, not a certificate.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from pilotfish.hooks.errors import ConfigError
 from pilotfish.plugins._cells.context import CellContext, IdArray, Logits
 
 LENGTHS = (64, 270)
-ROWS = 16  # at least
+EDGE = 256  # cells from which on only the longer length speaks
+ROWS = 16  # single steps to compare with, where a block needs fewer
 CELLS = 32  # rewritten in narrow blocks for the second question; at 270 one of them straddles cell 256
-BUDGET = 60.0  # seconds, for a machine under load; a quiet one needs two for a 135M model
+BUDGET = 2.5  # seconds after the first forward, which may wait for weights from a disk
+PATIENCE = 4.0
+BUDGET_VARIABLE = "PILOTFISH_CHECK_SECONDS"
+ROW = 0.35  # steps that one more row of a block takes: 0.2 to 0.35 where it was measured
 _SEED = 11
 
 
@@ -34,98 +43,202 @@ _SEED = 11
 class LaneCheck:
     """`widths` always holds 1. `exact_cache`: cells do not depend on the block that wrote them.
 
-    `complete` is False when time ran out, so that the result is not worth remembering.
+    Beyond `max_context` cells nothing was compared. `complete` is False when something was left out for want of time,
+    so that the result is not worth remembering.
     """
 
     widths: tuple[int, ...]
     exact_cache: bool
     reason: str
     complete: bool = True
+    max_context: int | None = None
 
 
-class _OutOfTime(Exception):
-    """The budget is spent; what was compared stays."""
+def check(
+    context: CellContext,
+    candidates: Collection[int],
+    *,
+    budget: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> LaneCheck:
+    """Try the candidate widths in `budget` seconds. Leaves the cache empty. Raises EngineError."""
+    lengths = [length for length in LENGTHS if length + max(ROWS, *candidates) <= context.cells]
+    if len(lengths) < len(LENGTHS) and context.cells > EDGE:
+        return LaneCheck((1,), False, f"a context of {context.cells} tokens leaves no room for the check")
+    context.clear()
+    try:
+        seconds = _seconds() if budget is None else budget
+        return _Check(context, max(ROWS, *candidates), seconds, clock).run(candidates, lengths)
+    finally:
+        context.clear()
 
 
-def check(context: CellContext, candidates: tuple[int, ...], *, budget: float = BUDGET) -> LaneCheck:
-    """Try the candidate widths. Leaves the cache empty. Raises EngineError."""
-    return _Check(context, max(ROWS, *candidates), budget).run(candidates)
+def _seconds() -> float:
+    text = os.environ.get(BUDGET_VARIABLE, "")
+    try:
+        return max(0.0, float(text or BUDGET))
+    except ValueError:
+        raise ConfigError(f"{BUDGET_VARIABLE}: expected a number of seconds, got {text!r}") from None
+
+
+def _use(width: int) -> tuple[bool, int]:
+    """A sort key, the most useful first: from powers of two the next narrower width is never far."""
+    return width & (width - 1) != 0, width
 
 
 class _Check:
-    def __init__(self, context: CellContext, rows: int, budget: float) -> None:
-        self._context, self._rows = context, rows
-        self._deadline = time.monotonic() + budget
+    def __init__(self, context: CellContext, rows: int, budget: float, clock: Callable[[], float]) -> None:
+        self._context, self._clock = context, clock
         ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(LENGTHS) + rows, dtype=np.int32)
         self._ids: IdArray = ids
         self._reasons: list[str] = []
+        self._untried: set[int] = set()
+        self._exact: bool | None = True  # None: there was no time to find out
+        self._timed_step()
+        self._budget, self._deadline = budget, clock() + PATIENCE * budget
+        # seconds, undisturbed, of a single step and of a prompt's token
+        self._step = min(self._timed_step() for _ in range(3))
+        self._token = ROW * self._step
+        context.clear()
 
-    def run(self, candidates: tuple[int, ...]) -> LaneCheck:
-        lengths = [length for length in LENGTHS if length + self._rows <= self._context.cells]
-        if len(lengths) < len(LENGTHS) and self._context.cells > 256:
-            return LaneCheck((1,), False, f"a context of {self._context.cells} tokens leaves no room for the check")
-        widths, exact, complete = set(candidates), True, True
-        self._context.clear()
-        try:
-            for length in lengths:
-                widths, exact = self._at(length, widths, exact)
-        except _OutOfTime:
-            widths, exact, complete = set(), False, False
-            self._reasons.append("the check ran out of time")
-        finally:
-            self._context.clear()
-        return LaneCheck((1, *sorted(widths)), exact and bool(widths), "; ".join(self._reasons), complete)
+    def run(self, candidates: Collection[int], lengths: Sequence[int]) -> LaneCheck:
+        widths = sorted(candidates, key=_use)
+        if self._affordable(widths, self._share(lengths[:1])):
+            self._feed_prefix(lengths[0])  # which says what the longer one takes
+        chosen, planned = self._plan(widths, lengths)
+        self._untried.update(set(widths) - set(chosen))
+        compared = 0
+        for i, length in enumerate(planned):
+            if not chosen or self._left(planned[i:]) <= 0:
+                break
+            self._feed_prefix(length)
+            kept, different = self._at(length, chosen, self._share(planned), self._left(planned[i:]))
+            chosen = [width for width in chosen if width not in different]
+            if compared and chosen and not kept:
+                break  # no time: what the length before has shown is worth more than nothing
+            self._untried.update(set(chosen) - set(kept))
+            chosen, compared = kept, i + 1
+        if chosen and compared < len(lengths):
+            return self._found_below_the_edge(chosen, compared)
+        return self._found(chosen, exact=bool(self._exact and chosen))
 
-    def _at(self, length: int, widths: set[int], exact: bool) -> tuple[set[int], bool]:
-        """The widths and the exactness of cells that survive one context length."""
-        single = self._prefix_and_single_steps(length)
-        kept = {width for width in sorted(widths) if self._same_rows(length, width, single)}
-        if lost := widths - kept:
-            self._reasons.append(f"width {_list(lost)} differs from single steps after {length} tokens")
-        if exact and kept:
-            exact = self._same_cells(length, max(kept), single[0])
-            if not exact:
-                self._reasons.append(f"cells written by narrow blocks differ after {length} tokens")
-        return kept, exact
+    def _plan(self, widths: Sequence[int], lengths: Sequence[int]) -> tuple[list[int], Sequence[int]]:
+        """The widths that there is time for, at all lengths or else at the first."""
+        for planned in (lengths, lengths[:1]):
+            if chosen := self._affordable(widths, self._share(planned)):
+                return chosen, planned
+        return [], []
 
-    def _prefix_and_single_steps(self, length: int) -> list[Logits]:
-        """The prefix of the length before is kept: prompt blocks of 64 and 206, or shorter, then stand for any."""
-        self._context.cut(min(LENGTHS))
+    def _share(self, lengths: Sequence[int]) -> float:
+        """Seconds for each of the lengths beside its prefix, on a quiet machine."""
+        return (self._budget - self._token * lengths[-1]) / len(lengths)
+
+    def _left(self, lengths: Sequence[int]) -> float:
+        """Seconds until patience ends, for each of the lengths that are left."""
+        prefixes = self._token * (lengths[-1] - self._context.size)
+        return (self._deadline - self._clock() - prefixes) / len(lengths)
+
+    def _found_below_the_edge(self, widths: Collection[int], compared: int) -> LaneCheck:
+        if not compared:
+            self._untried.update(widths)
+            return self._found([], exact=False)
+        self._reasons.append(f"no time to compare beyond {EDGE} tokens")
+        return self._found(widths, exact=False, max_context=EDGE)
+
+    def _found(self, widths: Collection[int], *, exact: bool, max_context: int | None = None) -> LaneCheck:
+        if self._untried:
+            self._reasons.append(f"no time to try width {_list(self._untried)}")
+        complete = not self._untried and max_context is None and self._exact is not None
+        return LaneCheck((1, *sorted(widths)), exact, "; ".join(self._reasons), complete, max_context)
+
+    def _affordable(self, widths: Iterable[int], seconds: float) -> list[int]:
+        found: list[int] = []
+        for width in widths:
+            trial = [*found, width]
+            if max(trial) * self._step + sum(map(self._price, trial)) <= seconds:
+                found = trial
+        return found
+
+    def _price(self, width: int) -> float:
+        """Seconds that a block of `width` may take."""
+        return self._step * (1 + ROW * (width - 1))
+
+    def _at(self, length: int, widths: Sequence[int], wanted: float, allowed: float) -> tuple[list[int], set[int]]:
+        """The widths that survive one length, whose prefix is fed, and those that do not. Leaves the prefix.
+
+        The first block of each takes `allowed` seconds at most; blocks after it are compared for `wanted` seconds.
+        """
+        started = self._clock()
+        enough, until = started + wanted, started + allowed
+        single = self._single_steps(length, max(ROWS, *widths), started + allowed / 2)
+        kept, different = [], set()
+        for width in widths:
+            if width <= len(single) and self._time_for(self._price(width), until):
+                same = self._same_rows(length, width, single[:width], until)
+                kept.append(width) if same else different.add(width)
+        for width in kept:
+            if self._time_for(2 * self._price(width), enough) and not self._same_rows(length, width, single, enough):
+                different.add(width)
+        if different:
+            self._reasons.append(f"width {_list(different)} differs from single steps after {length} tokens")
+        kept = [width for width in kept if width not in different]
+        if self._exact and kept:
+            self._exact = self._same_cells(length, max(kept), single[0], until)
+        self._context.cut(length)
+        return kept, different
+
+    def _feed_prefix(self, length: int) -> None:
+        """After that of the length before: prompt blocks of 64 and 206, or shorter, then stand for any."""
+        started, first = self._clock(), self._context.size
         while (at := self._context.size) < length:
             self._context.feed(self._ids[at : min(at + self._context.block, length)])
-        rows = []
-        for i in range(length, length + self._rows):
-            self._tick()
-            self._context.step(int(self._ids[i]))
-            rows.append(self._context.row(0).copy())
-        return rows
+        if first < length:
+            self._context.wait()
+            self._token = min(self._token, (self._clock() - started) / (length - first))
 
-    def _same_rows(self, length: int, width: int, single: list[Logits]) -> bool:
+    def _single_steps(self, length: int, rows: int, until: float) -> list[Logits]:
+        found: list[Logits] = []
+        while len(found) < rows and (not found or self._time_for(self._step, until)):
+            self._context.step(int(self._ids[length + len(found)]))
+            found.append(self._context.row(0).copy())
+        return found
+
+    def _same_rows(self, length: int, width: int, single: Sequence[Logits], until: float) -> bool:
+        """Of the first block, and of those after it for which there is time."""
         self._context.cut(length)
-        return all(np.array_equal(self._context.row(i), single[at + i]) for at, i in self._blocks(length, width))
-
-    def _blocks(self, length: int, width: int) -> Iterator[tuple[int, int]]:
-        for at in range(0, self._rows - width + 1, width):
-            self._tick()
+        for at in range(0, len(single) - width + 1, width):
+            if at and not self._time_for(self._price(width), until):
+                break
             self._context.forward(self._ids[length + at : length + at + width], width)
-            for i in range(width):
-                yield at, i
+            if not all(np.array_equal(self._context.row(i), single[at + i]) for i in range(width)):
+                return False
+        return True
 
-    def _same_cells(self, length: int, width: int, expected: Logits) -> bool:
+    def _same_cells(self, length: int, width: int, expected: Logits, until: float) -> bool | None:
         """Write the prefix's last CELLS cells in blocks of `width`; the single step after it must not notice."""
+        if not self._time_for(self._price(width) * CELLS / width + self._step, until):
+            self._reasons.append("no time to compare cells")
+            return None
         start = length - CELLS
         self._context.cut(start)
         for at in range(start, length, width):
-            self._tick()
             block = self._ids[at : min(at + width, length)]
             self._context.forward(block, len(block))
         self._context.step(int(self._ids[length]))
-        return np.array_equal(self._context.row(0), expected)
+        same = np.array_equal(self._context.row(0), expected)
+        if not same:
+            self._reasons.append(f"cells written by narrow blocks differ after {length} tokens")
+        return same
 
-    def _tick(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise _OutOfTime
+    def _timed_step(self) -> float:
+        started = self._clock()
+        self._context.step(int(self._ids[self._context.size]))
+        self._context.row(0)  # waits for the computation where the device works on its own
+        return self._clock() - started
+
+    def _time_for(self, seconds: float, until: float) -> bool:
+        return self._clock() + seconds <= until
 
 
-def _list(widths: set[int]) -> str:
+def _list(widths: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(widths)))

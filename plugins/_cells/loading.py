@@ -115,6 +115,7 @@ def _lane(found: LaneCheck, setting: EngineSetting) -> Lane:
         parity=Parity.LANE if len(found.widths) > 1 else Parity.NONE,
         reason=found.reason,
         exact_cache=found.exact_cache,
+        max_context=found.max_context,
     )
 
 

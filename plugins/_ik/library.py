@@ -38,13 +38,14 @@ def open_library(state_dir: Path | None, log_target: str = "") -> Library:
     path = build.library()
     if path not in _loaded:
         fitness.check(state_dir)
-        _loaded[path] = _load(path)
+        _loaded[path] = load_library(path)
     if log_target:
         log.target = log_target
     return _loaded[path]
 
 
-def _load(path: Path) -> Library:
+def load_library(path: Path) -> Library:
+    """The library, without a look at it from another process: it may end this one. Raises EngineError."""
     try:
         api = import_module("ik_llama_cpp._ctypes_api")
         library = Library(describe(api._lib), api)

@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pilotfish.hooks.errors import BrokenModel, EngineError
+from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.sampling import CellSampler
-from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK, cache_type, default_threads
+from pilotfish.plugins._cells.setting import CELL_BLOCK, cache_type, default_threads
 from pilotfish.plugins._cells.tokenizer import CellTokenizer, TokenizerCalls
 from pilotfish.plugins._ik.context import IkContext
 from pilotfish.plugins._ik.grammar import IkGrammar
 from pilotfish.plugins._ik.library import Library, engine_pin, log, open_library
+from pilotfish.plugins._ik.model_fitness import IK_CACHE_TYPES, check_model, check_vocabulary
 
-WIDEST = 32
-WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 31, WIDEST)  # what the check at load tries
-
-_CACHE_TYPES = {name: kind for name, kind in CACHE_TYPES.items() if name != "bf16"}  # which end the process on AVX2
+WIDEST = 31  # 32 begins another class of kernels in every build tried
+WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, WIDEST)  # what the check at load tries
 
 
 class IkModel:
@@ -38,16 +37,14 @@ class IkModel:
         params.n_ctx = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
         params.n_batch = params.n_ubatch = max(options.batch_size, width)
         params.n_threads = params.n_threads_batch = options.threads or default_threads()
-        params.type_k = cache_type(self._pin, setting.cache_type_k, _CACHE_TYPES)
-        params.type_v = cache_type(self._pin, setting.cache_type_v, _CACHE_TYPES)
+        params.type_k = cache_type(self._pin, setting.cache_type_k, IK_CACHE_TYPES)
+        params.type_v = cache_type(self._pin, setting.cache_type_v, IK_CACHE_TYPES)
         if setting.flash_attention is not None:
             params.flash_attn = setting.flash_attention
         return IkContext(self._library, self._handle, params, self._pin.name, width)
 
     def obstacle(self, context: CellContext) -> str:
         """Windows cut like anything else: no cache here is as small as a window, so nothing has been forgotten."""
-        if self._library.lib.llama_model_has_recurrent(self._handle):
-            return "its memory cannot cut its tail (recurrent or hybrid)"
         bos = max(0, self._library.lib.llama_vocab_bos(self._vocab))
         context.feed([bos, bos])
         cut = context.cut(1)
@@ -94,8 +91,7 @@ class IkDialect:
         return WIDTHS
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> IkModel:
-        if len(pin.weights) > 1:
-            raise EngineError(f"{pin.name}: ik_llama.cpp opens models of one file; leave this one to libllama")
+        check_model(pin, setting, options.state_dir)
         params = self.library.api.llama_model_default_params()
         params.repack_tensors = False  # its usual kernels are fast already, and mapped weights stay shared
         params.use_mmap = options.use_mmap
@@ -108,24 +104,16 @@ class IkDialect:
 
 
 def load(library: Library, pin: TargetPin, params: Any) -> Any:
-    """The `llama_model`. Raises BrokenModel when the library refuses the file or cannot generate with it."""
-    lib, remedy = library.lib, f"pull {pin.name} again, or leave this model to libllama"
-    model = _opened(library, pin, params)
-    if not model:
-        raise BrokenModel(f"{pin.name}: ik_llama.cpp cannot load {pin.path}: {log.last_words()}; {remedy}")
-    try:
-        if lib.llama_model_has_encoder(model) or not lib.llama_model_has_decoder(model):
-            raise BrokenModel(f"{pin.name}: {pin.path} is not a decoder-only text model; {remedy}")
-        if lib.llama_model_is_recurrent(model):  # a context for one would end the process
-            raise EngineError(f"{pin.name}: ik_llama.cpp does not compute recurrent models; leave this one to libllama")
-    except (BrokenModel, EngineError):
-        lib.llama_free_model(model)
-        raise
-    return model
+    """The `llama_model`. Raises BrokenModel when the library refuses the file."""
+    if model := _opened(library, pin, params):
+        return model
+    remedy = f"pull {pin.name} again, or leave this model to libllama"
+    raise BrokenModel(f"{pin.name}: ik_llama.cpp cannot load {pin.path}: {log.last_words()}; {remedy}")
 
 
 def load_vocabulary(library: Library, pin: TargetPin) -> Any:
-    """A `llama_model` without weights. Raises BrokenModel."""
+    """A `llama_model` without weights. Raises BrokenModel or EngineError."""
+    check_vocabulary(pin, None)
     params = library.api.llama_model_default_params()
     params.vocab_only = True
     model = _opened(library, pin, params)

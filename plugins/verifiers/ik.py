@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.protocols import VerifierFactory, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, Lane, TargetPin
@@ -39,14 +39,29 @@ class IkVerifier:
     def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> CellEngine:
         """Load `pin` in `lane`, or in the lane that real forwards show to be safe when `lane` is None.
 
-        Raises BrokenModel when the library refuses the file and EngineError when the library or its settings are at
-        fault; both name the model and carry the cause.
+        Raises BrokenModel when the library refuses the file and EngineError when the library, its settings or the
+        kind of model are at fault; both name the model and carry the cause.
         """
         if lane is not None:
             check_setting(pin, lane.setting, self.name)
         from pilotfish.plugins._cells.loading import load
 
         return load(self._dialect(pin, options), pin, lane, options)
+
+    def unfit_for(self, pin: TargetPin, options: EngineOptions) -> str:
+        """Why `load` would refuse `pin`, the library's own faults included; empty when nothing speaks against it.
+
+        No weights are read. What a process of its own found is remembered in `options.state_dir`.
+        """
+        from pilotfish.plugins._ik.model import IkDialect
+        from pilotfish.plugins._ik.model_fitness import check_model
+
+        try:
+            self._dialect(pin, options)
+            check_model(pin, IkDialect.exact_setting(options), options.state_dir)
+        except (BrokenModel, EngineError) as error:
+            return str(error)
+        return ""
 
     def probe(self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> CellProbe:
         """Load `pin` in `setting` for certification. Raises as `load`."""

@@ -84,6 +84,120 @@ def write_sliding_window(path: Path, window: int = 8, layers: int = 7) -> Path:
     return path
 
 
+def write_llama(
+    path: Path,
+    architecture: str = "llama",
+    *,
+    split: str = "",
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    without: str = "",
+) -> Path:
+    """One layer of plain attention under the name of any architecture.
+
+    `split` makes a vocabulary of merges with this pre-tokenizer of the bytes; `kind` is what the file says of its
+    matrices, whose weights are zeros unless it is F32; `without` leaves a tensor out.
+    """
+    random = np.random.default_rng(7)
+    size = 256  # every number format has blocks of at most as many
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(512)
+    writer.add_embedding_length(size)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(size)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(4)
+    writer.add_layer_norm_rms_eps(1e-6)
+    n_vocab = _add_merges(writer, split) if split else add_byte_vocabulary(writer)
+    writer.add_tensor("token_embd.weight", random.normal(0, 0.3, (n_vocab, size)).astype(np.float32))
+    for norm in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
+        writer.add_tensor(f"{norm}.weight", np.ones(size, np.float32))
+    block, bytes_each = gguf.GGML_QUANT_SIZES[kind]
+    for matrix in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+        name = f"blk.0.{matrix}.weight"
+        if name == without:
+            continue
+        if kind is gguf.GGMLQuantizationType.F32:
+            writer.add_tensor(name, random.normal(0, 0.3, (size, size)).astype(np.float32))
+        else:
+            writer.add_tensor(name, np.zeros((size, size // block * bytes_each), np.uint8), raw_dtype=kind)
+    _finish(writer)
+    return path
+
+
+def write_hybrid(path: Path, layers: int = 4) -> Path:
+    """As Qwen 3.5: three layers with a running state, then one with attention."""
+    random = np.random.default_rng(11)
+    heads, size, hidden, groups, ranks = 2, 32, 64, 2, 4
+    inner, state = 128, 32
+    convolved = 2 * groups * state + inner
+    writer = gguf.GGUFWriter(path, "qwen35")
+    writer.add_context_length(512)
+    writer.add_embedding_length(EMBD)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(size)
+    writer.add_value_length(size)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(16)
+    writer.add_array("qwen35.rope.dimension_sections", [4, 2, 2, 0])
+    writer.add_uint32("qwen35.full_attention_interval", layers)
+    writer.add_ssm_conv_kernel(CONV)
+    writer.add_ssm_inner_size(inner)
+    writer.add_ssm_state_size(state)
+    writer.add_ssm_group_count(groups)
+    writer.add_ssm_time_step_rank(ranks)
+    n_vocab = add_byte_vocabulary(writer)
+    attention = {
+        "attn_q.weight": (2 * heads * size, EMBD),
+        "attn_k.weight": (size, EMBD),
+        "attn_v.weight": (size, EMBD),
+        "attn_output.weight": (EMBD, heads * size),
+        "attn_q_norm.weight": (size,),
+        "attn_k_norm.weight": (size,),
+    }
+    running = {
+        "attn_qkv.weight": (convolved, EMBD),
+        "attn_gate.weight": (inner, EMBD),
+        "ssm_alpha.weight": (ranks, EMBD),
+        "ssm_beta.weight": (ranks, EMBD),
+        "ssm_conv1d.weight": (convolved, CONV),
+        "ssm_dt.bias": (ranks,),
+        "ssm_a": (ranks,),
+        "ssm_norm.weight": (state,),
+        "ssm_out.weight": (EMBD, inner),
+    }
+    either = {
+        "attn_norm.weight": (EMBD,),
+        "post_attention_norm.weight": (EMBD,),
+        "ffn_gate.weight": (hidden, EMBD),
+        "ffn_up.weight": (hidden, EMBD),
+        "ffn_down.weight": (EMBD, hidden),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (n_vocab, EMBD), "output_norm.weight": (EMBD,)}
+    for i in range(layers):
+        own = attention if i == layers - 1 else running
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in {**either, **own}.items()}
+    for name, shape in shapes.items():
+        writer.add_tensor(name, random.normal(0, 0.3, shape).astype(np.float32))
+    _finish(writer)
+    return path
+
+
+def _add_merges(writer: gguf.GGUFWriter, split: str) -> int:
+    tokens = [*map(chr, range(ord("!"), ord("~") + 1)), "\u0120", "\u010a", "ab", "<|end|>"]
+    kinds = gguf.TokenType
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(split)
+    writer.add_token_list(tokens)
+    writer.add_token_types([kinds.NORMAL] * (len(tokens) - 1) + [kinds.CONTROL])
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(len(tokens) - 1)
+    writer.add_eos_token_id(len(tokens) - 1)
+    return len(tokens)
+
+
 def add_byte_vocabulary(writer: gguf.GGUFWriter) -> int:
     """Three special tokens and the 256 bytes; how many tokens that is."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]

@@ -1,0 +1,196 @@
+"""The check at load compares what there is time for, and puts nothing else into the lane. Time is the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotfish.hooks.errors import ConfigError
+from pilotfish.lab.fakes import FakeClock
+from pilotfish.plugins._cells.context import CellContext, Logits
+from pilotfish.plugins._cells.lane_check import BUDGET_VARIABLE, EDGE, LENGTHS, PATIENCE, LaneCheck, check
+
+WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 31)
+QUICK = 0.001  # seconds of a single step
+
+
+class ScriptedContext:
+    """Rows depend on the history's length and on the class of the forward; each forward takes its time."""
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        step: float = QUICK,
+        *,
+        kind: Callable[[int, int], int] = lambda width, size: 0,
+        slower: Callable[[int], float] = lambda forwards: 1.0,
+        cells_differ: bool = False,
+        cells: int = 512,
+    ) -> None:
+        self.cells, self.block, self.n_vocab, self.size = cells, 512, 64, 0
+        self._clock, self._step, self._kind, self._slower = clock, step, kind, slower
+        self._cells_differ = cells_differ
+        self._forwards, self.longest = 0, 0.0
+        self._written: list[bool] = []  # of each cell: by a prompt block?
+        self._row = 0.0
+
+    def _run(self, tokens: int, *, prompt: bool) -> None:
+        self._forwards += 1
+        seconds = self._step * (1 + 0.25 * (tokens - 1)) * self._slower(self._forwards)
+        self.longest = max(self.longest, seconds)
+        self._clock.advance(seconds)
+        narrow = self._cells_differ and not all(self._written[32:64])
+        self._row = self._kind(tokens, self.size) * 0.5 + narrow * 0.25
+        del self._written[self.size :]
+        self._written += [prompt] * tokens
+        self._first, self.size = self.size, self.size + tokens
+
+    def feed(self, tokens: Any) -> None:
+        self._run(len(tokens), prompt=True)
+
+    def forward(self, tokens: Any, width: int) -> None:
+        self._run(width, prompt=False)
+
+    def step(self, token: int) -> None:
+        self._run(1, prompt=False)
+
+    def row(self, i: int) -> Logits:
+        return np.full(self.n_vocab, self._first + i + self._row, dtype=np.float32)
+
+    def cut(self, size: int) -> bool:
+        self.size = min(self.size, size)
+        return True
+
+    def clear(self) -> None:
+        self.size = 0
+
+    def wait(self) -> None:
+        pass
+
+
+def checked(
+    step: float = QUICK, *, widths: tuple[int, ...] = WIDTHS, budget: float = 2.0, **script: Any
+) -> tuple[LaneCheck, float, ScriptedContext]:
+    """What was found, the seconds it took, and the context."""
+    clock = FakeClock()
+    context = ScriptedContext(clock, step, **script)
+    started = clock()
+    found = check(cast(CellContext, context), widths, budget=budget, clock=clock)
+    assert context.size == 0
+    return found, clock() - started, context
+
+
+def test_a_quick_engine_of_one_class_gets_every_width() -> None:
+    found, seconds, _ = checked()
+    assert found == LaneCheck((1, *WIDTHS), exact_cache=True, reason="")
+    assert seconds < 2.0
+
+
+def test_a_width_that_differs_at_either_length_is_named() -> None:
+    found, _, _ = checked(kind=lambda width, size: int(width == 31 or (width == 6 and size > 100)))
+    assert found.widths == (1, 2, 3, 4, 8, 12, 16, 24)
+    assert "width 31 differs from single steps after 64 tokens" in found.reason
+    assert "width 6 differs from single steps after 270 tokens" in found.reason
+    assert found.complete
+
+
+def test_a_width_that_differs_in_a_later_block_is_found_where_there_is_time() -> None:
+    found, _, _ = checked(kind=lambda width, size: int(width == 4 and size == 64 + 8))
+    assert 4 not in found.widths
+
+
+def test_widths_that_all_differ_leave_plain_decoding() -> None:
+    found, _, _ = checked(kind=lambda width, size: int(width > 1))
+    assert found.widths == (1,)
+    assert found.complete
+    assert not found.exact_cache
+
+
+def test_cells_that_depend_on_their_block_are_found_out() -> None:
+    found, _, _ = checked(cells_differ=True)
+    assert found.widths == (1, *WIDTHS)
+    assert not found.exact_cache
+    assert "cells" in found.reason
+
+
+def test_a_larger_model_gets_the_most_useful_widths_in_the_same_time() -> None:
+    found, seconds, _ = checked(0.012)
+    assert {2, 4, 8} <= set(found.widths) < {1, *WIDTHS}
+    assert "no time to try width" in found.reason
+    assert not found.complete
+    assert seconds < 2.5
+
+
+def test_a_model_too_large_for_the_longer_length_gets_a_lane_up_to_the_edge() -> None:
+    found, seconds, _ = checked(0.03)
+    assert found.max_context == EDGE
+    assert found.max_context > LENGTHS[0]
+    assert len(found.widths) > 1
+    assert not found.exact_cache  # beyond the edge nothing is known
+    assert not found.complete
+    assert seconds < 2.5
+
+
+def test_a_model_too_large_for_any_costs_a_few_steps() -> None:
+    found, seconds, _ = checked(0.5)
+    assert found.widths == (1,)
+    assert "no time to try width 2" in found.reason
+    assert seconds <= 4 * 0.5
+
+
+def test_the_first_forward_may_wait_for_the_weights() -> None:
+    found, _, _ = checked(slower=lambda forwards: 1e5 if forwards == 1 else 1.0)
+    assert found.complete
+
+
+def test_a_busy_machine_is_given_time_before_anything_is_left_out() -> None:
+    found, seconds, _ = checked(slower=lambda forwards: 1.0 if forwards <= 4 or forwards % 2 else 6.0)
+    assert found.complete
+    assert seconds > 0.5
+
+
+def test_a_short_context_is_compared_at_the_shorter_length_alone() -> None:
+    found, _, _ = checked(cells=256)
+    assert found == LaneCheck((1, *WIDTHS), exact_cache=True, reason="")
+    found, _, _ = checked(cells=300)
+    assert found.widths == (1,)
+    assert "no room" in found.reason
+
+
+@given(
+    st.floats(1e-4, 1.0),
+    st.integers(1, 400),
+    st.floats(1.0, 300.0),
+    st.sets(st.tuples(st.sampled_from(WIDTHS), st.booleans())),
+)
+def test_whatever_happens_only_what_was_compared_is_in_the_lane_and_time_is_bounded(
+    step: float, disturbed: int, slower: float, different: set[tuple[int, bool]]
+) -> None:
+    def kind(width: int, size: int) -> int:
+        return int((width, size > EDGE) in different)
+
+    found, seconds, context = checked(step, kind=kind, slower=lambda forwards: slower if forwards > disturbed else 1.0)
+    assert found.widths[0] == 1
+    for width in found.widths[1:]:
+        assert (width, False) not in different
+        assert (width, True) not in different or found.max_context == EDGE
+    compared = {*found.widths, *(width for width, _ in different)}
+    assert not found.complete or compared >= set(WIDTHS)
+    assert seconds <= PATIENCE * 2.0 + 4 * context.longest + 4 * step
+
+
+def test_the_environment_says_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    def widths(seconds: str) -> tuple[int, ...]:
+        clock = FakeClock()
+        monkeypatch.setenv(BUDGET_VARIABLE, seconds)
+        return check(cast(CellContext, ScriptedContext(clock, 0.1)), WIDTHS, clock=clock).widths
+
+    assert widths("0") == (1,)
+    assert widths("100") == (1, *WIDTHS)
+    with pytest.raises(ConfigError, match=BUDGET_VARIABLE):
+        widths("soon")
