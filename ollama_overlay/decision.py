@@ -21,7 +21,7 @@ from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.blob_users import Blob, blob_of
 from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.ollama_overlay.attempts import Attempts
-from pilotfish.ollama_overlay.ollama_libraries import unfit
+from pilotfish.ollama_overlay.ollama_libraries import choose
 from pilotfish.ollama_overlay.pinned import PinnedManifests
 from pilotfish.ollama_overlay.stock import stock_server
 
@@ -91,18 +91,18 @@ def _decide(
 
 
 def _runner(model: str, config: Config, state_dir: Path) -> Decision:
-    """The runner, on the libraries that the config names if they fit."""
+    """The runner, on the libraries that the config names if they fit, else on those that are there."""
     reason, server = "speculation is on", stock_server()
     if config.why_not_chosen:
         reason += f", although {config.engine.choice} was chosen: {config.why_not_chosen}"
     if config.verifier != STOCK_ENGINE:
         return Decision(True, model, f"{reason}, with the engine {config.verifier}")
-    if config.engine.libllama != "ollama" or server is None:
+    if server is None:
         return Decision(True, model, reason)
-    folder = Path(server).parent
-    if misfit := unfit(folder, state_dir):
-        return Decision(True, model, f"{reason}, with the bundled libllama; the one in {folder} does not fit: {misfit}")
-    return Decision(True, model, f"{reason}, with the libllama in {folder}", ollama_libraries=True)
+    libllama = choose(config.engine.libllama, Path(server).parent, state_dir)
+    if not libllama.usable:
+        return Decision(False, model, libllama.remark)
+    return Decision(True, model, f"{reason}, with {libllama.remark}", ollama_libraries=libllama.ollama)
 
 
 def _switched_off(config: Config, blob: Blob | None) -> str:
