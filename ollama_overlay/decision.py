@@ -21,7 +21,7 @@ from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.blob_users import Blob, blob_of
 from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.ollama_overlay.attempts import Attempts
-from pilotfish.ollama_overlay.ollama_libraries import unfit
+from pilotfish.ollama_overlay.ollama_libraries import choose
 from pilotfish.ollama_overlay.pinned import PinnedManifests
 from pilotfish.ollama_overlay.stock import stock_server
 
@@ -83,28 +83,32 @@ def _decide(
         return Decision(False, model, f"{path} is a relative path; give OLLAMA_MODELS to Ollama as an absolute one")
     parse(argv)
     config = config.for_models([user.name.full for user in blob.users] if blob else [])
-    if not any(has_package(ENGINE_PACKAGES[engine]) for engine in config.engines):
+    engines = [engine for engine in config.engines if has_package(ENGINE_PACKAGES[engine])]
+    if not engines:
         packages = " or ".join(ENGINE_PACKAGES[engine] for engine in config.engines)
         remedies = ", or: ".join(ENGINES[engine] for engine in config.engines)
         return Decision(False, model, f"{packages} is not installed; run: {remedies}")
     if reason := _damaged(path, blob, state_dir) or Attempts(state_dir, path).reason() or _changed(blob, state_dir):
         return Decision(False, model, reason)
-    return _runner(model, config, state_dir)
+    return _runner(model, config, engines, state_dir)
 
 
-def _runner(model: str, config: Config, state_dir: Path) -> Decision:
-    """The runner, on the libraries that the config names if they fit."""
+def _runner(model: str, config: Config, engines: Sequence[str], state_dir: Path) -> Decision:
+    """The runner, on the libraries that the config names if they fit, else on those that are there."""
     reason, server = "speculation is on", stock_server()
     if config.why_not_chosen:
         reason += f", although {config.engine.choice} was chosen: {config.why_not_chosen}"
-    if STOCK_ENGINE not in config.engines:
-        return Decision(True, model, f"{reason}, with the engine {', '.join(config.engines)}")
-    if config.engine.libllama != "ollama" or server is None:
+    others = ", ".join(engine for engine in engines if engine != STOCK_ENGINE)
+    if STOCK_ENGINE not in engines:
+        return Decision(True, model, f"{reason}, with the engine {others}")
+    if server is None:
         return Decision(True, model, reason)
-    folder = Path(server).parent
-    if misfit := unfit(folder, state_dir):
-        return Decision(True, model, f"{reason}, with the bundled libllama; the one in {folder} does not fit: {misfit}")
-    return Decision(True, model, f"{reason}, with the libllama in {folder}", ollama_libraries=True)
+    libllama = choose(config.engine.libllama, Path(server).parent, state_dir)
+    if not libllama.usable and others:
+        return Decision(True, model, f"{reason}, with the engine {others}: {libllama.remark}")
+    if not libllama.usable:
+        return Decision(False, model, libllama.remark)
+    return Decision(True, model, f"{reason}, with {libllama.remark}", ollama_libraries=libllama.ollama)
 
 
 def _switched_off(config: Config, blob: Blob | None) -> str:

@@ -20,7 +20,7 @@ from pilotfish.daemon.lab.workloads import MODES, Workload, load_workloads
 
 @click.command("demo")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of a table.")
-@click.option("--tokens", default=256, show_default=True, type=click.IntRange(1, 3000), help="Tokens per answer.")
+@click.option("--tokens", default=128, show_default=True, type=click.IntRange(1, 3000), help="Tokens per answer.")
 def command(as_json: bool, tokens: int) -> None:
     """Answer prompts with a real model, plain and speculative, and prove that the ids are equal."""
     results = asyncio.run(_run(load_workloads(), tokens))

