@@ -17,7 +17,6 @@ import psutil
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.hooks.errors import UsageError
 
 if TYPE_CHECKING:
     from pilotfish.daemon.lab.bench_document import BenchResult
@@ -113,7 +112,7 @@ def wish_of(
     """The options, checked. Raises UsageError for what is unknown, before anything is started."""
     from pilotfish.daemon.lab.bench_systems import endpoint, pilotfish_systems
     from pilotfish.daemon.lab.subjects import model_path, variant
-    from pilotfish.daemon.lab.workloads import MODES, load_workloads
+    from pilotfish.daemon.lab.workloads import MODES, among, load_workloads
 
     if quick:
         tokens, rounds, modes = min(tokens, QUICK_TOKENS), 1, modes or ("greedy",)
@@ -126,8 +125,8 @@ def wish_of(
         model=model,
         path=variant(path, quantization) if quantization else path,
         systems=_chosen(systems, only),
-        workloads=_among(load_workloads(workload_file), tasks, "--task"),
-        modes=_among(MODES, modes, "--mode"),
+        workloads=among(load_workloads(workload_file), tasks, "--task"),
+        modes=among(MODES, modes, "--mode"),
         rounds=rounds,
         tokens=tokens,
         threads=threads,
@@ -206,20 +205,13 @@ def _stock(named: Path | None) -> tuple[list[System], dict[str, Any], tuple[str,
 def _chosen(systems: Sequence[System], only: Sequence[str]) -> list[System]:
     """The systems named, those that they are compared to, and what everything needs."""
     from pilotfish.daemon.lab.bench_systems import PILOTFISH, STOCK
+    from pilotfish.daemon.lab.workloads import among
 
     if not only:
         return list(systems)
-    wanted = _among(systems, only, "--only")
+    wanted = among(systems, only, "--only")
     needed = {name for system in wanted for name in (system.name, system.reference)} | {PILOTFISH, STOCK}
     return [system for system in systems if system.name in needed]
-
-
-def _among(things: Sequence[Any], names: Sequence[str], option: str) -> list[Any]:
-    known = {thing.name: thing for thing in things}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{option} {name}: unknown; there are {', '.join(known)}")
-    return [thing for thing in things if not names or thing.name in names]
 
 
 def _warn(text: str) -> None:
