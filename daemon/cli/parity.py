@@ -15,6 +15,7 @@ from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.cli.parity_tables import counted, show, write_json
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.types import ENGINES
+from pilotfish.daemon.lab.engines_here import engine_for
 from pilotfish.daemon.lab.parity_course import Comparison
 from pilotfish.daemon.lab.parity_runs import Trial, contenders_of
 from pilotfish.daemon.lab.subjects import FULL, WINDOWED, Weights, full_set, model_path
@@ -79,7 +80,7 @@ def command(
         depths=depths or (FULL_DEPTHS if full else DEPTHS),
         texts=workloads,
         n_predict=tokens or (FULL_TOKENS if full else TOKENS),
-        engine=engine or settings.engine.choice,
+        engine=engine or engine_for(settings),
         options=EngineOptions(threads=threads),
         control=control,
         certified=not full,

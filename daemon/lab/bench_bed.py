@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.certification import certify
 from pilotfish.daemon.certify.lookup import find_lane
 from pilotfish.daemon.config.paths import cache_dir, state_dir
-from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.front.runner_client import RunnerClient, new_session
 from pilotfish.daemon.lab.bench_starting import started
-from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed, System, command
+from pilotfish.daemon.lab.bench_systems import Bed, System, command, engines_of
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
@@ -33,27 +33,33 @@ def run_state() -> Path:
     return path
 
 
-def bring_certificate(
-    model: Path, config: Config, threads: int, context: int, *, make: bool, report: Callable[[str], None]
-) -> str:
-    """Put the model's certificate where the measured runners find it; what it says, or why there is none.
+def bring_certificates(
+    bed: Bed, engines: Sequence[str], *, make: bool, report: Callable[[str], None]
+) -> dict[str, str]:
+    """Put the model's certificate for each engine where the measured runners find it.
 
-    With `make` a missing one is measured first and kept for the user, too. A runner without one would measure it in
-    an idle minute, perhaps while another system is being timed.
+    What each says, or why there is none. With `make` a missing one is measured first and kept for the user, too. A
+    runner without one would measure it in an idle minute, perhaps while another system is being timed.
     """
-    verifier = chosen_verifier(Registry.load(config), config.verifier)
-    options = EngineOptions(n_ctx=context, threads=threads, state_dir=state_dir())
-    pin, parity = pin_file(model, state_dir()), config.speculation.parity
+    return {engine: _certificate(bed, engine, make, report) for engine in engines}
+
+
+def _certificate(bed: Bed, engine: str, make: bool, report: Callable[[str], None]) -> str:
+    verifier = chosen_verifier(Registry.load(bed.config), engine)
+    options = EngineOptions(n_ctx=bed.context, threads=bed.threads, state_dir=state_dir())
+    pin, parity = pin_file(bed.model, state_dir()), bed.config.speculation.parity
     found = find_lane(pin, verifier, options, parity)
     certificate = found.certificate
     if certificate is None and make and found.identity is not None:
         try:
-            certificate, _ = certify(pin, verifier, options, parity=parity, progress=report)
+            certificate, _ = certify(
+                pin, verifier, options, parity=parity, progress=lambda what: report(f"certifying for {engine}: {what}")
+            )
         except PilotfishError as error:
             return f"not certified: {error}"
     if certificate is None:
         return "not certified; the lane is the one found at load"
-    CertificateStore(run_state()).put(certificate)
+    CertificateStore(bed.state).put(certificate)
     return certificate.summary()
 
 
@@ -65,19 +71,26 @@ class Prompts:
     warm_up: Task
 
 
-async def render(system: System, bed: Bed, workloads: Sequence[Workload], modes: Sequence[Mode], n: int) -> Prompts:
-    """Every prompt through the model's own template, once, and as ids, so that all systems read the same."""
-    assert system.name == PILOTFISH  # stock's template engine is another one
-    async with (
-        new_session() as session,
-        started(lambda port: command(system, bed, port), system.name, session) as client,
-    ):
-        warm_up = replace(await _task(client, WARM_UP, PASSES[0], modes[0]), n_predict=WARM_UP_TOKENS)
-        rendered = [
-            replace(await _task(client, workload, again, modes[0]), n_predict=n)
-            for again, group in passes(workloads).items()
-            for workload in group
-        ]
+async def render(
+    systems: Sequence[System], bed: Bed, workloads: Sequence[Workload], modes: Sequence[Mode], n: int
+) -> Prompts:
+    """Every prompt through the model's own template, once, and as ids, so that all systems read the same.
+
+    The first engine does it (stock's template engine is another one). The others are loaded once, too: what a first
+    load checks and remembers is no part of what loading costs.
+    """
+    first, *others = [next(system for system in systems if system.engine == name) for name in engines_of(systems)]
+    async with new_session() as session:
+        for system in others:
+            async with started(partial(command, system, bed), system.name, session):
+                pass
+        async with started(partial(command, first, bed), first.name, session) as server:
+            warm_up = replace(await _task(server.client, WARM_UP, PASSES[0], modes[0]), n_predict=WARM_UP_TOKENS)
+            rendered = [
+                replace(await _task(server.client, workload, again, modes[0]), n_predict=n)
+                for again, group in passes(workloads).items()
+                for workload in group
+            ]
     return Prompts(tuple(replace(task, mode=mode) for mode in modes for task in rendered), warm_up)
 
 
