@@ -16,7 +16,7 @@ from pilotfish.daemon.cli.parity_tables import counted, show, write_json
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.types import ENGINES
 from pilotfish.daemon.lab.engines_here import engine_for
-from pilotfish.daemon.lab.parity_course import Comparison
+from pilotfish.daemon.lab.parity_course import ParityCourse
 from pilotfish.daemon.lab.parity_runs import Trial, contenders_of
 from pilotfish.daemon.lab.subjects import FULL, WINDOWED, Weights, full_set, model_path
 from pilotfish.daemon.lab.workloads import MODES, among, load_workloads
@@ -73,7 +73,7 @@ def command(
     source = model_path(model, root)
     workloads = load_workloads(workload_file)
     settings = files.load()
-    comparison = Comparison(
+    course = ParityCourse(
         weights=full_set(source) if full else (Weights("", lambda: source),),
         workloads=among(workloads, tasks, "--task"),
         modes=among(MODES, modes, "--mode"),
@@ -87,22 +87,22 @@ def command(
         drafters=contenders_of(settings, drafters),
         plugins=settings.plugins,
     )
-    trials = _followed(comparison, log)
+    trials = _followed(course, log)
     if as_json:
-        write_json(trials, comparison.missing)
+        write_json(trials, course.missing)
     else:
-        show(trials, comparison.missing, out)
+        show(trials, course.missing, out)
     sys.exit(0 if all(trial.equal for trial in trials) else 1)
 
 
-def _followed(comparison: Comparison, log: TextIO | None) -> list[Trial]:
+def _followed(course: ParityCourse, log: TextIO | None) -> list[Trial]:
     """Run it: a bar for a terminal, a line for each model and depth that is done, a line in `log` for each answer."""
     trials: list[Trial] = []
     done: list[Trial] = []  # of the model and depth at hand
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) as progress:
-        bar = progress.add_task("loading", total=comparison.total)
-        for trial in comparison.run(lambda what: progress.update(bar, description=what)):
+        bar = progress.add_task("loading", total=course.total)
+        for trial in course.run(lambda what: progress.update(bar, description=what)):
             if done and (done[0].model, done[0].depth) != (trial.model, trial.depth):
                 _tell(done)
                 done = []

@@ -22,7 +22,7 @@ _SILENCE = 300.0  # seconds without a word after which loading is given up
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class HeldMemory:
     """Bytes of a process and its children: resident now, and the sum of the most that each held at any time.
 
     Weights that are mapped from a file count as far as they were read. `peak` is None where the platform does not tell.
@@ -40,7 +40,7 @@ class StartedServer:
     pid: int
     load_seconds: float
 
-    def memory(self) -> Memory | None:
+    def memory(self) -> HeldMemory | None:
         """What it holds now; None when it has ended."""
         try:
             process = psutil.Process(self.pid)
@@ -50,7 +50,7 @@ class StartedServer:
             resident = sum(member.memory_info().rss for member in family)
         except (psutil.Error, OSError):
             return None
-        return Memory(resident, sum(known) if len(known) == len(peaks) else None)
+        return HeldMemory(resident, sum(known) if len(known) == len(peaks) else None)
 
 
 def _peak(process: psutil.Process) -> int | None:

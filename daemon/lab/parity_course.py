@@ -17,7 +17,7 @@ ROOM = 1024  # tokens of context for a task and its template, and for what the t
 
 
 @dataclass(slots=True)
-class Comparison:
+class ParityCourse:
     """What is compared, to be run once. `missing` says which weights could not be had, and how to get them.
 
     With `control` the engine runs outside any lane; with `certified` a certificate's lane comes first.

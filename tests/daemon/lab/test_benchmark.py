@@ -12,7 +12,7 @@ from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab import benchmark
 from pilotfish.daemon.lab.bench_measuring import Chunk
 from pilotfish.daemon.lab.bench_quiet import QuietWatch, Snapshot
-from pilotfish.daemon.lab.bench_starting import Memory
+from pilotfish.daemon.lab.bench_starting import HeldMemory
 from pilotfish.daemon.lab.bench_systems import Bed, Served, System
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task
 from pilotfish.daemon.lab.benchmark import Bench, Load, in_turn
@@ -131,7 +131,7 @@ async def test_what_a_server_cost_is_read_once_it_has_answered_everything(stage)
 
         def memory(self):
             self.log.append(("memory", "read"))
-            return None if self.gone else Memory(200, 300)
+            return None if self.gone else HeldMemory(200, 300)
 
     stage.processes = {"plain": Process(stage.log), "oracle": Process(stage.log, gone=True)}
     bench = stage.bench(PLAIN, FAST, ORACLE, rounds=2)
