@@ -128,7 +128,7 @@ def endpoint(text: str) -> System:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedSystem:
     """A system that can be asked, and its process where it was started for the run."""
 
     answers: Answers
@@ -136,16 +136,16 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(system: System, bed: Bed, session: aiohttp.ClientSession) -> AsyncIterator[Served]:
+async def serving(system: System, bed: Bed, session: aiohttp.ClientSession) -> AsyncIterator[ServedSystem]:
     """The system, loaded and ready. Raises EngineError, with its last words, when it does not come up."""
     if system.url:
         async with Client(system.url) as http:
             if not await http.alive():
                 raise EngineError(f"{system.name}: nobody answers at {system.url}; start it, or leave it out")
-            yield Served(BenchedServer(http, bed.model_name, bed.context))
+            yield ServedSystem(BenchedServer(http, bed.model_name, bed.context))
         return
     async with started(lambda port: command(system, bed, port), system.name, session) as process:
-        yield Served(LlamaServer(process.client, system.fields), process)
+        yield ServedSystem(LlamaServer(process.client, system.fields), process)
 
 
 def command(system: System, bed: Bed, port: int) -> list[str]:

@@ -19,13 +19,13 @@ import aiohttp
 from pilotfish.daemon.front.runner_client import new_session
 from pilotfish.daemon.lab.bench_measuring import Answers, TimedAnswer, measure
 from pilotfish.daemon.lab.bench_quiet import QuietWatch
-from pilotfish.daemon.lab.bench_systems import Bed, Served, System, record, serving
+from pilotfish.daemon.lab.bench_systems import Bed, ServedSystem, System, record, serving
 from pilotfish.daemon.lab.bench_tasks import Task
 from pilotfish.hooks.errors import PilotfishError, WorldError
 
 SETTLE = 0.05  # seconds before each request: threads of the system asked before have gone to sleep by then
 
-Serve = Callable[[System, Bed, aiohttp.ClientSession], contextlib.AbstractAsyncContextManager[Served]]
+Serve = Callable[[System, Bed, aiohttp.ClientSession], contextlib.AbstractAsyncContextManager[ServedSystem]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ class Bench:
 
     async def _start(
         self, servers: contextlib.AsyncExitStack, session: aiohttp.ClientSession
-    ) -> dict[str, tuple[System, Served]]:
-        up: dict[str, tuple[System, Served]] = {}
+    ) -> dict[str, tuple[System, ServedSystem]]:
+        up: dict[str, tuple[System, ServedSystem]] = {}
         for system in self.systems:
             if system.name in self.failures:
                 continue
@@ -112,7 +112,9 @@ class Bench:
                 up[system.name] = system, served
         return up
 
-    async def _turn(self, number: int, i: int, task: Task, up: dict[str, tuple[System, Served]]) -> AsyncIterator[Run]:
+    async def _turn(
+        self, number: int, i: int, task: Task, up: dict[str, tuple[System, ServedSystem]]
+    ) -> AsyncIterator[Run]:
         """Put one task to every system. The runs come out at the end, when all references are known."""
         answered: dict[str, tuple[System, TimedAnswer]] = {}
         for system in self._order(number, i, task):
@@ -160,7 +162,7 @@ class Bench:
             self.failures[system.name] = str(error)
 
 
-def _load(name: str, mode: str, number: int, served: Served) -> Load | None:
+def _load(name: str, mode: str, number: int, served: ServedSystem) -> Load | None:
     """None of a server that was there before, or is not there any more."""
     memory = served.process.memory() if served.process else None
     if served.process is None or memory is None:

@@ -13,7 +13,7 @@ from pilotfish.daemon.lab import benchmark
 from pilotfish.daemon.lab.bench_measuring import Chunk
 from pilotfish.daemon.lab.bench_quiet import QuietWatch, Snapshot
 from pilotfish.daemon.lab.bench_starting import HeldMemory
-from pilotfish.daemon.lab.bench_systems import Bed, Served, System
+from pilotfish.daemon.lab.bench_systems import Bed, ServedSystem, System
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task
 from pilotfish.daemon.lab.benchmark import Bench, Load, in_turn
 from pilotfish.daemon.lab.workloads import MODES, Workload
@@ -62,7 +62,7 @@ class Stage:
         self.log.append((system.name, "up"))
         try:
             answers = Fake(system, bed, self.log, self.ids.get(system.name, (1, 2, 3)), self.errors.get(system.name))
-            yield Served(answers, self.processes.get(system.name))
+            yield ServedSystem(answers, self.processes.get(system.name))
         finally:
             self.log.append((system.name, "down"))
 
