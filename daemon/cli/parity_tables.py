@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def show(trials: Sequence[Trial], missing: Mapping[str, str], console: Console) 
         where = f"{trial.model}, {trial.workload}, {trial.mode}, {trial.contender}, prompt of {trial.prompt}"
         console.print(f"[red]differs[/] at token {trial.differs_at}: {where}")
     for title, why in missing.items():
-        console.print(f"[yellow]{title} was left out[/]: {why}", soft_wrap=True)
+        console.print(f"[yellow]{title} was left out[/]: {escape(why)}", soft_wrap=True)
     verdict = "[green]every id is equal[/]" if not unequal else f"[red]{len(unequal)} answers differ[/]"
     console.print(f"{verdict}: {counted(trials)}, compared with plain decoding")
 

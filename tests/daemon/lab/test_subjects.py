@@ -11,6 +11,7 @@ import pytest
 from pilotfish.daemon.lab import subjects
 from pilotfish.daemon.lab.subjects import FULL, WINDOWED, full_set, variant
 from pilotfish.hooks.errors import EngineError, ModelNotFound
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +50,10 @@ def test_the_format_that_a_model_has_is_the_model_itself(smollm2_path, cache):
 
 
 def test_a_format_that_has_to_be_made_names_libllama_where_there_is_none(smollm2_path, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("pilotfish.plugins._llama")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    def fingerprint(self, state_dir):
+        raise EngineError("libllama is not installed; install it with: pip install 'pilotfish[llama]'")
+
+    monkeypatch.setattr(LlamaVerifier, "fingerprint", fingerprint)
     with pytest.raises(EngineError, match=r"libllama.*pip install 'pilotfish\[llama\]'"):
         full_set(smollm2_path)[0].find()
 
