@@ -40,4 +40,4 @@ def engines_here(config: Config, wanted: Sequence[str] = ()) -> tuple[list[str],
 def engine_for(config: Config) -> str:
     """The config's choice where it is installed, else the first that is. Raises EngineError when none is."""
     found, _ = engines_here(config)
-    return config.verifier if config.verifier in found else found[0]
+    return config.engine.choice if config.engine.choice in found else found[0]
