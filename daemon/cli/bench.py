@@ -157,7 +157,7 @@ async def measured(wish: Wish) -> BenchResult:
     from pilotfish.daemon.lab.bench_document import BenchResult
     from pilotfish.daemon.lab.bench_quiet import QuietWatch
     from pilotfish.daemon.lab.bench_report import baseline
-    from pilotfish.daemon.lab.bench_systems import Bed, engines_of
+    from pilotfish.daemon.lab.bench_systems import PLAIN, Bed, engines_among, on_engine
     from pilotfish.daemon.lab.benchmark import Bench
 
     for note in wish.notes:
@@ -175,11 +175,13 @@ async def measured(wish: Wish) -> BenchResult:
         watch = QuietWatch(_warn)
         bed = Bed(wish.path, wish.model, wish.threads, wish.context, wish.config, Path(folder), run_state())
         certificates = await asyncio.to_thread(
-            bring_certificates, bed, engines_of(wish.systems), make=wish.certify, report=starting
+            bring_certificates, bed, engines_among(wish.systems), make=wish.certify, report=starting
         )
         starting("rendering the prompts")
         prompts = await render(wish.systems, bed, wish.workloads, wish.modes, wish.tokens)
-        bench = Bench(wish.systems, prompts.tasks, prompts.warm_up, wish.rounds, bed, watch, starting)
+        systems = [system for system in wish.systems if system.engine not in prompts.failed]
+        bench = Bench(systems, prompts.tasks, prompts.warm_up, wish.rounds, bed, watch, starting)
+        bench.failures.update({on_engine(PLAIN, engine): why for engine, why in prompts.failed.items()})
         progress.update(bar, total=bench.total)
         runs = []
         async with contextlib.aclosing(bench.run()) as results:
@@ -188,9 +190,9 @@ async def measured(wish: Wish) -> BenchResult:
                 progress.advance(bar)
     for name, why in bench.failures.items():
         _warn(f"{name} was left out: {why}")
-    about = {**wish.about, "certificates": certificates, "lanes": _lanes(wish.systems, runs)}
-    base = baseline(wish.systems)
-    return BenchResult(wish.systems, base, runs, about, watch.to_json(), bench.failures, wish.notes, bench.loads)
+    about = {**wish.about, "certificates": certificates, "lanes": _lanes(systems, runs)}
+    base = baseline(systems)
+    return BenchResult(systems, base, runs, about, watch.to_json(), bench.failures, wish.notes, bench.loads)
 
 
 def _stock(named: Path | None) -> tuple[list[System], dict[str, Any], tuple[str, ...]]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pilotfish.daemon.lab.bench_report import ALL, Figures, Spread, groups, share_of_ceiling
-from pilotfish.daemon.lab.bench_systems import SPECULATIVE, engines_of, on_engine
+from pilotfish.daemon.lab.bench_systems import SPECULATIVE, engines_among, on_engine
 
 if TYPE_CHECKING:
     from pilotfish.daemon.lab.bench_document import BenchResult
@@ -37,7 +37,7 @@ def show(result: BenchResult, console: Console) -> None:
         here = [figure for figure in found if (figure.mode, figure.again) == (mode, again)]
         _titled(f"{mode}, {again} pass; ratios are to {result.base}", _systems(here), console)
         _titled("decoding, by workload and kind", _workloads(here, names), console)
-        for group, engine in itertools.product(names, engines_of(result.systems)):
+        for group, engine in itertools.product(names, engines_among(result.systems)):
             if group in ("copy", ALL) and (share := share_of_ceiling(found, mode, again, group, engine)) is not None:
                 name = on_engine(SPECULATIVE, engine)
                 console.print(f"  {name}, {group}: {share:.0%} of what perfect guesses would gain", highlight=False)
@@ -104,7 +104,7 @@ def _verdict(result: BenchResult, console: Console) -> None:
     console.print(f"the machine was {state}: other processes used up to {others:.0%} of a core")
     about = result.about
     console.print(f"{about['threads']} threads, {about['tokens']} tokens, {about['rounds']} rounds", style="dim")
-    for engine in engines_of(result.systems):
+    for engine in engines_among(result.systems):
         name, lane, certificate = (
             on_engine(SPECULATIVE, engine),
             about["lanes"][engine],

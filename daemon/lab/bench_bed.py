@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,12 @@ from pilotfish.daemon.certify.lookup import find_lane
 from pilotfish.daemon.config.paths import cache_dir, state_dir
 from pilotfish.daemon.front.runner_client import RunnerClient, new_session
 from pilotfish.daemon.lab.bench_starting import started
-from pilotfish.daemon.lab.bench_systems import Bed, System, command, engines_of
+from pilotfish.daemon.lab.bench_systems import Bed, System, command, engines_among
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import PilotfishError
+from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.pins import pin_file
 
@@ -65,10 +65,14 @@ def _certificate(bed: Bed, engine: str, make: bool, report: Callable[[str], None
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The tasks of a run, in the order in which they are asked, and the one that warms a server up."""
+    """The tasks of a run, in the order in which they are asked, and the one that warms a server up.
+
+    `failed` says which engines do not load the model, and why.
+    """
 
     tasks: tuple[Task, ...]
     warm_up: Task
+    failed: Mapping[str, str]
 
 
 async def render(
@@ -76,22 +80,36 @@ async def render(
 ) -> Prompts:
     """Every prompt through the model's own template, once, and as ids, so that all systems read the same.
 
-    The first engine does it (stock's template engine is another one). The others are loaded once, too: what a first
-    load checks and remembers is no part of what loading costs.
+    The first engine that loads the model does it (stock's template engine is another one). The others are loaded once,
+    too: what a first load checks and remembers is no part of what loading costs. Raises EngineError when none loads it.
     """
-    first, *others = [next(system for system in systems if system.engine == name) for name in engines_of(systems)]
+    rendered: list[Task] = []
+    failed: dict[str, str] = {}
     async with new_session() as session:
-        for system in others:
-            async with started(partial(command, system, bed), system.name, session):
-                pass
-        async with started(partial(command, first, bed), first.name, session) as server:
-            warm_up = replace(await _task(server.client, WARM_UP, PASSES[0], modes[0]), n_predict=WARM_UP_TOKENS)
-            rendered = [
-                replace(await _task(server.client, workload, again, modes[0]), n_predict=n)
-                for again, group in passes(workloads).items()
-                for workload in group
-            ]
-    return Prompts(tuple(replace(task, mode=mode) for mode in modes for task in rendered), warm_up)
+        for engine in engines_among(systems):
+            system = next(system for system in systems if system.engine == engine)
+            try:
+                async with started(partial(command, system, bed), system.name, session) as server:
+                    rendered = rendered or await _rendered(server.client, workloads, modes[0], n)
+            except EngineError as error:
+                failed[engine] = str(error)
+    if not rendered:
+        raise EngineError("; ".join(failed.values()))
+    warm_up, *tasks = rendered
+    return Prompts(tuple(replace(task, mode=mode) for mode in modes for task in tasks), warm_up, failed)
+
+
+async def _rendered(client: RunnerClient, workloads: Sequence[Workload], mode: Mode, n: int) -> list[Task]:
+    """The task that warms a server up, then the others, in one mode."""
+    warm_up = replace(await _task(client, WARM_UP, PASSES[0], mode), n_predict=WARM_UP_TOKENS)
+    return [
+        warm_up,
+        *[
+            replace(await _task(client, workload, again, mode), n_predict=n)
+            for again, group in passes(workloads).items()
+            for workload in group
+        ],
+    ]
 
 
 async def _task(client: RunnerClient, workload: Workload, again: str, mode: Mode) -> Task:

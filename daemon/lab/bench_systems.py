@@ -114,7 +114,7 @@ def on_engine(part: str, engine: str) -> str:
     return part.replace("pilotfish", f"pilotfish ({engine})", 1)
 
 
-def engines_of(systems: Sequence[System]) -> list[str]:
+def engines_among(systems: Sequence[System]) -> list[str]:
     """The engines that pilotfish's systems among these compute with."""
     return list(dict.fromkeys(system.engine for system in systems if system.engine))
 

@@ -164,8 +164,7 @@ class Bench:
 
 def _load(name: str, mode: str, number: int, served: ServedSystem) -> Load | None:
     """None of a server that was there before, or is not there any more."""
-    memory = served.process.memory() if served.process else None
-    if served.process is None or memory is None:
+    if served.process is None or (memory := served.process.memory()) is None:
         return None
     return Load(name, mode, number, served.process.load_seconds, memory.resident, memory.peak)
 

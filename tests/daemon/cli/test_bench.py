@@ -131,6 +131,28 @@ def test_an_engine_that_is_not_installed_is_left_out_with_its_remedy(bench, stoc
     assert "libllama is not installed" in str(bench(*words, "--engine", "llama").exception)
 
 
+@pytest.mark.parametrize("broken", [["ik"], ["llama"], ["llama", "ik"]])
+def test_an_engine_that_does_not_load_the_model_costs_its_own_figures_only(bench, stock, monkeypatch, broken):
+    real = bench_systems.pilotfish_systems
+
+    def systems_of(engine, **options):
+        more = ("--spec-type", "ngram-broken") if engine in broken else ()
+        return [replace(system, server=(*system.server, *more)) for system in real(engine, **options)]
+
+    monkeypatch.setattr(bench_systems, "pilotfish_systems", systems_of)
+    done = bench("--quick", "--llama-server", str(stock), "--task", "tale", "--json", "-")
+    if len(broken) == 2:
+        assert isinstance(done.exception, EngineError)
+        assert str(done.exception).count("this mode does not load") == 2
+        return
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    left = [name for name in (*OURS[:2], *OURS[3:5]) if broken[0] not in name]
+    assert [system["name"] for system in report["systems"]] == ["llama-server", *left]
+    assert report["failures"].keys() == {f"pilotfish ({broken[0]}) plain"}
+    assert "this mode does not load" in done.stderr
+
+
 def test_an_id_of_pilotfish_that_differs_makes_the_command_fail(bench, monkeypatch, stock):
     real = bench_systems.pilotfish_systems
 
