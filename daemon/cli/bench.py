@@ -1,9 +1,10 @@
-"""`pilotfish bench`: pilotfish, stock llama-server and its n-gram modes side by side, on the same prompts."""
+"""`pilotfish bench`: pilotfish on each engine, stock llama-server and its n-gram modes side by side, same prompts."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import sys
 import tempfile
@@ -17,11 +18,13 @@ import psutil
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pilotfish.daemon.cli.console import err, out
+from pilotfish.daemon.config.types import ENGINES, Config
 from pilotfish.hooks.errors import UsageError
 
 if TYPE_CHECKING:
     from pilotfish.daemon.lab.bench_document import BenchResult
     from pilotfish.daemon.lab.bench_systems import System
+    from pilotfish.daemon.lab.benchmark import Run
     from pilotfish.daemon.lab.workloads import Mode, Workload
 
 QUICK_TOKENS = 64
@@ -40,7 +43,7 @@ class Wish:
     tokens: int
     threads: int
     context: int
-    config: Path | None
+    config: Config
     certify: bool
     notes: tuple[str, ...]
     about: dict[str, Any]
@@ -55,15 +58,16 @@ class Wish:
 @click.option("--mode", "modes", multiple=True, help="Only this way of sampling: greedy or seeded.")
 @click.option("--tokens", default=256, show_default=True, type=click.IntRange(2, 3000), help="Tokens per answer.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 100), help="Times everything is asked.")
-@click.option("--quick", is_flag=True, help=f"One round, greedy, {QUICK_TOKENS} tokens: a look, not a measurement.")
+@click.option("--quick", is_flag=True, help=f"A look: one round, greedy, {QUICK_TOKENS} tokens, the main systems.")
 @click.option("--threads", type=click.IntRange(1, 256), help="Of every engine; the physical cores by default.")
 @click.option("--context", default=2048, show_default=True, type=click.IntRange(64), help="Tokens of context.")
 @click.option("--llama-server", "server", type=click.Path(path_type=Path), help="The stock server to compare with.")
 @click.option("--url", "urls", multiple=True, metavar="NAME=URL", help="Another Ollama-compatible server, running.")
+@click.option("--engine", "engines", multiple=True, type=click.Choice(list(ENGINES)), help="Only this engine of ours.")
 @click.option("--only", multiple=True, help="Only this system, and what it is compared to; may be repeated.")
 @click.option("--adversaries", is_flag=True, help="Also drafters that are wrong, slow, or turn wrong.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Pilotfish's config; its defaults else.")
-@click.option("--certify/--no-certify", default=True, help="Certify the model first if it is not yet.")
+@click.option("--certify/--no-certify", default=None, help="Certify the model first if it is not yet; not if --quick.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - for stdout, without the tables.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw the chart as SVG.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw the chart as PNG.")
@@ -71,7 +75,8 @@ def command(json_file: str | None, svg: Path | None, png: Path | None, **options
     """Measure how much faster answers are, as their client sees it, and whether every id is equal.
 
     Close everything else first: what other processes use is measured and reported, but it still costs. With three
-    rounds of 256 tokens and all systems, the demo's model takes about an hour.
+    rounds of 256 tokens and all systems, the demo's model takes about two hours; --quick, which leaves out stock's
+    n-gram modes and the oracles, a few minutes.
     """
     from pilotfish.daemon.cli.bench_tables import show
     from pilotfish.daemon.lab.bench_chart import draw, need_matplotlib
@@ -105,52 +110,56 @@ def wish_of(
     context: int,
     server: Path | None,
     urls: Sequence[str],
+    engines: Sequence[str],
     only: Sequence[str],
     adversaries: bool,
     config_file: Path | None,
-    certify: bool,
+    certify: bool | None,
 ) -> Wish:
-    """The options, checked. Raises UsageError for what is unknown, before anything is started."""
+    """The options, checked. Raises UsageError for what is unknown and EngineError for what is not installed, before
+    anything is started."""
+    from pilotfish.daemon.config.files import load
     from pilotfish.daemon.lab.bench_systems import endpoint, pilotfish_systems
+    from pilotfish.daemon.lab.engines_here import engines_here
     from pilotfish.daemon.lab.subjects import model_path, variant
-    from pilotfish.daemon.lab.workloads import MODES, load_workloads
+    from pilotfish.daemon.lab.workloads import MODES, among, load_workloads
 
     if quick:
         tokens, rounds, modes = min(tokens, QUICK_TOKENS), 1, modes or ("greedy",)
+    config = load(config_file) if config_file else Config()
     stock, about, notes = _stock(server)
-    systems = [*stock, *pilotfish_systems(adversaries=adversaries, n_predict=tokens), *map(endpoint, urls)]
+    found, missing = engines_here(config, engines)
+    ours = [pilotfish_systems(engine, adversaries=adversaries, n_predict=tokens) for engine in found]
+    systems = [*stock, *itertools.chain(*ours), *map(endpoint, urls)]
     path = model_path(model, root)
     threads = threads or psutil.cpu_count(logical=False) or 1
     settings = {"model": model, "weights": quantization or path.stem, "tokens": tokens, "rounds": rounds}
     return Wish(
         model=model,
         path=variant(path, quantization) if quantization else path,
-        systems=_chosen(systems, only),
-        workloads=_among(load_workloads(workload_file), tasks, "--task"),
-        modes=_among(MODES, modes, "--mode"),
+        systems=_chosen(systems, only, quick=quick and not adversaries),
+        workloads=among(load_workloads(workload_file), tasks, "--task"),
+        modes=among(MODES, modes, "--mode"),
         rounds=rounds,
         tokens=tokens,
         threads=threads,
         context=context,
-        config=config_file,
-        certify=certify,
-        notes=notes,
+        config=config,
+        certify=not quick if certify is None else certify,
+        notes=(*notes, *(f"no figures of {name}: {why}" for name, why in missing.items())),
         about={**settings, "threads": threads, "context": context, **about},
     )
 
 
 async def measured(wish: Wish) -> BenchResult:
     """Prepare, measure, and show how far it is on stderr."""
-    from pilotfish.daemon.config.files import load
-    from pilotfish.daemon.config.types import Config
-    from pilotfish.daemon.lab.bench_bed import bring_certificate, render, run_state
+    from pilotfish.daemon.lab.bench_bed import bring_certificates, render, run_state
     from pilotfish.daemon.lab.bench_document import BenchResult
     from pilotfish.daemon.lab.bench_quiet import QuietWatch
     from pilotfish.daemon.lab.bench_report import baseline
-    from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed
+    from pilotfish.daemon.lab.bench_systems import PLAIN, Bed, engines_among, on_engine
     from pilotfish.daemon.lab.benchmark import Bench
 
-    config = load(wish.config) if wish.config else Config()
     for note in wish.notes:
         _warn(note)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -158,26 +167,21 @@ async def measured(wish: Wish) -> BenchResult:
         Progress(TextColumn("{task.description}"), *columns, console=err, transient=True) as progress,
         tempfile.TemporaryDirectory(prefix="pf-bench-") as folder,
     ):
-        bar = progress.add_task("looking for a certificate", total=None)
+        bar = progress.add_task("looking for certificates", total=None)
 
         def starting(what: str) -> None:
             progress.update(bar, description=what)
 
         watch = QuietWatch(_warn)
-        bed = Bed(wish.path, wish.model, wish.threads, wish.context, config, Path(folder), run_state())
-        certificate = await asyncio.to_thread(
-            bring_certificate,
-            wish.path,
-            config,
-            wish.threads,
-            wish.context,
-            make=wish.certify,
-            report=lambda what: starting(f"certifying: {what}"),
+        bed = Bed(wish.path, wish.model, wish.threads, wish.context, wish.config, Path(folder), run_state())
+        certificates = await asyncio.to_thread(
+            bring_certificates, bed, engines_among(wish.systems), make=wish.certify, report=starting
         )
         starting("rendering the prompts")
-        renderer = next(system for system in wish.systems if system.name == PILOTFISH)
-        prompts = await render(renderer, bed, wish.workloads, wish.modes, wish.tokens)
-        bench = Bench(wish.systems, prompts.tasks, prompts.warm_up, wish.rounds, bed, watch, starting)
+        prompts = await render(wish.systems, bed, wish.workloads, wish.modes, wish.tokens)
+        systems = [system for system in wish.systems if system.engine not in prompts.failed]
+        bench = Bench(systems, prompts.tasks, prompts.warm_up, wish.rounds, bed, watch, starting)
+        bench.failures.update({on_engine(PLAIN, engine): why for engine, why in prompts.failed.items()})
         progress.update(bar, total=bench.total)
         runs = []
         async with contextlib.aclosing(bench.run()) as results:
@@ -186,10 +190,9 @@ async def measured(wish: Wish) -> BenchResult:
                 progress.advance(bar)
     for name, why in bench.failures.items():
         _warn(f"{name} was left out: {why}")
-    lane = next((run.answer.lane for run in runs if run.answer.lane), "")
-    about = {**wish.about, "certificate": certificate, "lane": lane}
-    base = baseline(wish.systems)
-    return BenchResult(wish.systems, base, runs, about, watch.to_json(), bench.failures, wish.notes)
+    about = {**wish.about, "certificates": certificates, "lanes": _lanes(systems, runs)}
+    base = baseline(systems)
+    return BenchResult(systems, base, runs, about, watch.to_json(), bench.failures, wish.notes, bench.loads)
 
 
 def _stock(named: Path | None) -> tuple[list[System], dict[str, Any], tuple[str, ...]]:
@@ -203,23 +206,28 @@ def _stock(named: Path | None) -> tuple[list[System], dict[str, Any], tuple[str,
     return stock_systems(server, ngram_modes(server)), {"llama_server": version(server)}, ()
 
 
-def _chosen(systems: Sequence[System], only: Sequence[str]) -> list[System]:
-    """The systems named, those that they are compared to, and what everything needs."""
-    from pilotfish.daemon.lab.bench_systems import PILOTFISH, STOCK
+def _chosen(systems: Sequence[System], only: Sequence[str], *, quick: bool) -> list[System]:
+    """The systems named, in full or by their part on any engine; those that they are compared to, and what renders."""
+    from pilotfish.daemon.lab.bench_systems import PLAIN, SPECULATIVE, STOCK
 
     if not only:
-        return list(systems)
-    wanted = _among(systems, only, "--only")
-    needed = {name for system in wanted for name in (system.name, system.reference)} | {PILOTFISH, STOCK}
+        main = [s for s in systems if s.name == STOCK or s.part in (PLAIN, SPECULATIVE) or s.url]
+        return main if quick else list(systems)
+    for name in only:
+        if not any(name in (system.name, system.part) for system in systems):
+            raise UsageError(f"--only {name}: unknown; there are {', '.join(system.name for system in systems)}")
+    wanted = [system for system in systems if {system.name, system.part} & {*only}]
+    needed = {name for system in wanted for name in (system.name, system.reference)} | {STOCK}
+    if not any(system.engine for system in wanted):
+        needed.add(next(system.name for system in systems if system.part == PLAIN))
     return [system for system in systems if system.name in needed]
 
 
-def _among(things: Sequence[Any], names: Sequence[str], option: str) -> list[Any]:
-    known = {thing.name: thing for thing in things}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{option} {name}: unknown; there are {', '.join(known)}")
-    return [thing for thing in things if not names or thing.name in names]
+def _lanes(systems: Sequence[System], runs: Sequence[Run]) -> dict[str, str]:
+    """The lane that each engine was in, as its answers say; "" where none was asked."""
+    lanes = {system.engine: "" for system in systems if system.engine}
+    engine_of = {system.name: system.engine for system in systems}
+    return lanes | {engine_of[run.system]: run.answer.lane for run in runs if run.answer.lane and engine_of[run.system]}
 
 
 def _warn(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from pilotfish.daemon.lab.bench_report import ALL, Figures, Spread, groups, share_of_ceiling
-from pilotfish.daemon.lab.bench_systems import PILOTFISH
+from pilotfish.daemon.lab.bench_systems import SPECULATIVE, engines_among, on_engine
 
 if TYPE_CHECKING:
     from pilotfish.daemon.lab.bench_document import BenchResult
+    from pilotfish.daemon.lab.bench_loads import LoadFigures
 
 _HEADINGS = (
     "\ntok/s",
@@ -20,8 +22,8 @@ _HEADINGS = (
     "\nspread",
     "\ntotal",
     "vs own\nplain",
-    "\ns",
     "first\nms",
+    "\nratio",
     "drafts\nright",
     "ids\nequal",
 )
@@ -35,9 +37,12 @@ def show(result: BenchResult, console: Console) -> None:
         here = [figure for figure in found if (figure.mode, figure.again) == (mode, again)]
         _titled(f"{mode}, {again} pass; ratios are to {result.base}", _systems(here), console)
         _titled("decoding, by workload and kind", _workloads(here, names), console)
-        for group in names:
-            if group in ("copy", ALL) and (share := share_of_ceiling(found, mode, again, group)) is not None:
-                console.print(f"  {group}: {share:.0%} of what perfect guesses would gain", highlight=False)
+        for group, engine in itertools.product(names, engines_among(result.systems)):
+            if group in ("copy", ALL) and (share := share_of_ceiling(found, mode, again, group, engine)) is not None:
+                name = on_engine(SPECULATIVE, engine)
+                console.print(f"  {name}, {group}: {share:.0%} of what perfect guesses would gain", highlight=False)
+    if result.loads:
+        _titled(f"loading and memory; ratios are to {result.base}", _loads(result.load_figures), console)
     _verdict(result, console)
 
 
@@ -53,8 +58,8 @@ def _systems(found: Sequence[Figures]) -> Table:
             "-" if figure.decode_ratio is None else f"{figure.decode_ratio.low:.2f}-{figure.decode_ratio.high:.2f}",
             _text(figure.total_ratio, _times),
             _text(figure.plain_ratio, _times),
-            _text(figure.seconds, lambda seconds: f"{seconds:.1f}"),
             _text(figure.first_token, lambda seconds: f"{1000 * seconds:.0f}"),
+            _text(figure.first_ratio, _times),
             "-" if figure.acceptance is None else f"{figure.acceptance:.0%}",
             _equal(figure),
         )
@@ -71,18 +76,41 @@ def _workloads(found: Sequence[Figures], names: Sequence[str]) -> Table:
     return table
 
 
+def _loads(found: Sequence[LoadFigures]) -> Table:
+    table = _table("system")
+    for heading in ("loaded\ns", "\nratio", "resident\nMB", "\nratio", "peak\nMB", "\nratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for figure in found:
+        table.add_row(
+            figure.system,
+            _text(figure.seconds, lambda seconds: f"{seconds:.2f}"),
+            _text(figure.seconds_ratio, _times),
+            _text(figure.resident, _megabytes),
+            _text(figure.resident_ratio, _times),
+            _text(figure.peak, _megabytes),
+            _text(figure.peak_ratio, _times),
+        )
+    return table
+
+
 def _verdict(result: BenchResult, console: Console) -> None:
     compared = sum(figure.compared for figure in result.figures if figure.group == ALL)
     if compared and result.exact:
-        console.print("[green]pilotfish gave its own plain ids in every answer[/]")
+        console.print("[green]pilotfish gave the plain ids of its engine in every answer[/]")
     elif compared:
-        console.print("[red]pilotfish's ids differ from its own plain ones[/]: run `pilotfish parity`")
+        console.print("[red]pilotfish's ids differ from the plain ones of its engine[/]: run `pilotfish parity`")
     others = max(result.quiet["others"], default=0.0)
     state = "quiet" if result.quiet["quiet"] else "[yellow]not quiet[/]"
     console.print(f"the machine was {state}: other processes used up to {others:.0%} of a core")
     about = result.about
     console.print(f"{about['threads']} threads, {about['tokens']} tokens, {about['rounds']} rounds", style="dim")
-    console.print(f"{PILOTFISH}: {about['lane']}; {about['certificate']}", style="dim", markup=False)
+    for engine in engines_among(result.systems):
+        name, lane, certificate = (
+            on_engine(SPECULATIVE, engine),
+            about["lanes"][engine],
+            about["certificates"][engine],
+        )
+        console.print(f"{name}: {lane}; {certificate}", style="dim", markup=False)
 
 
 def _titled(title: str, table: Table, console: Console) -> None:
@@ -93,7 +121,7 @@ def _titled(title: str, table: Table, console: Console) -> None:
 
 def _table(first: str) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(first, no_wrap=True)
+    table.add_column(first, min_width=len(on_engine(SPECULATIVE, "llama")))
     return table
 
 
@@ -103,6 +131,10 @@ def _text(spread: Spread | None, write: Callable[[float], str]) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2f}x"
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:.0f}"
 
 
 def _equal(figure: Figures) -> str:

@@ -6,25 +6,42 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from pilotfish.daemon.cli.console import err, out
+from pilotfish.daemon.cli.parity_tables import counted, show, write_json
 from pilotfish.daemon.config import files
-from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.types import ENGINES
-from pilotfish.daemon.lab.parity_runs import N_CONTENDERS, Subject, Trial, contenders_for, contenders_of, run_parity
-from pilotfish.daemon.lab.subjects import FULL, model_path, stock_lane, variant
-from pilotfish.daemon.lab.workloads import MODES, load_workloads
+from pilotfish.daemon.lab.engines_here import engine_for
+from pilotfish.daemon.lab.parity_course import ParityCourse
+from pilotfish.daemon.lab.parity_runs import Trial, contenders_of
+from pilotfish.daemon.lab.subjects import FULL, WINDOWED, Weights, full_set, model_path
+from pilotfish.daemon.lab.workloads import MODES, among, load_workloads
 from pilotfish.hooks.types import EngineOptions
+
+DEPTHS, FULL_DEPTHS = (0,), (0, 2000)
+TOKENS, FULL_TOKENS = 64, 256
+
+
+def _depths(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise click.BadParameter(f"{text!r} is not a list of token counts, such as 0,2000", context, option)
+    return tuple(dict.fromkeys(int(part) for part in parts))
 
 
 @click.command("parity")
 @click.argument("model", default="smollm2:135m")
-@click.option("--full", is_flag=True, help=f"256 tokens, with the weights requantized to {', '.join(FULL)}.")
-@click.option("--tokens", type=click.IntRange(1, 3000), help="Tokens per answer. Default: 64, or 256 with --full.")
+@click.option("--full", is_flag=True, help=f"MODEL as {', '.join(FULL)}, and {WINDOWED}; more tokens, both depths.")
+@click.option("--tokens", type=click.IntRange(1, 3000), help=f"Tokens per answer: {TOKENS}, {FULL_TOKENS} with --full.")
+@click.option("--depth", "depths", metavar="N,N", callback=_depths, help="Tokens of text before a task: 0, or 0,2000.")
+@click.option("--task", "tasks", multiple=True, help="Only this workload; may be repeated.")
+@click.option("--mode", "modes", multiple=True, help="Only this way of sampling: greedy or seeded.")
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads of the engine.")
 @click.option("--engine", type=click.Choice(list(ENGINES)), help="What computes; the config's choice by default.")
 @click.option("--drafter", "drafters", multiple=True, help="Also this drafter, as the config has it; may be repeated.")
@@ -32,10 +49,14 @@ from pilotfish.hooks.types import EngineOptions
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
 @click.option("--workloads", "workload_file", type=click.Path(path_type=Path), help="Another workload file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of a table.")
+@click.option("--jsonl", "log", type=click.File("a"), help="Append every answer to this file once it is compared.")
 def command(
     model: str,
     full: bool,
     tokens: int | None,
+    depths: tuple[int, ...] | None,
+    tasks: tuple[str, ...],
+    modes: tuple[str, ...],
     threads: int | None,
     engine: str | None,
     drafters: tuple[str, ...],
@@ -43,70 +64,59 @@ def command(
     root: Path | None,
     workload_file: Path | None,
     as_json: bool,
+    log: TextIO | None,
 ) -> None:
-    """Answer the workloads plainly and with drafters that are right, wrong and in between, and compare every id."""
+    """Answer the workloads plainly and with drafters that are right, wrong and in between, and compare every id.
+
+    With --full that takes hours: --jsonl keeps what is done, and --task, --mode and --depth divide the work.
+    """
     source = model_path(model, root)
     workloads = load_workloads(workload_file)
-    kinds: Sequence[str | None] = FULL if full else (None,)
-    options = EngineOptions(threads=threads)
     settings = files.load()
-    engine = engine or settings.engines[0]
-    own = contenders_of(settings, drafters)
-    trials: list[Trial] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as progress:
-        total = len(kinds) * len(workloads) * len(MODES) * (N_CONTENDERS + len(own))
-        task = progress.add_task("loading", total=total)
-        for kind in kinds:
-            progress.update(task, description=f"loading {model} {kind or ''}")
-            path = variant(source, kind) if kind else source
-            subject = Subject.load(
-                path,
-                state_dir(),
-                verifier=engine,
-                lane=stock_lane(engine) if control else None,
-                options=options,
-                certified=not full,
-                plugins=settings.plugins,
-            )
-            n = tokens or (256 if full else 64)
-            contenders = (*contenders_for(subject.engine.lane), *own)
-            for trial in run_parity(subject, workloads, MODES, n_predict=n, contenders=contenders):
-                trials.append(trial)
-                progress.update(task, advance=1, description=f"{trial.model}, {trial.workload}, {trial.mode}")
-            subject.close()
-    _report(trials, as_json)
+    course = ParityCourse(
+        weights=full_set(source) if full else (Weights("", lambda: source),),
+        workloads=among(workloads, tasks, "--task"),
+        modes=among(MODES, modes, "--mode"),
+        depths=depths or (FULL_DEPTHS if full else DEPTHS),
+        texts=workloads,
+        n_predict=tokens or (FULL_TOKENS if full else TOKENS),
+        engine=engine or engine_for(settings),
+        options=EngineOptions(threads=threads),
+        control=control,
+        certified=not full,
+        drafters=contenders_of(settings, drafters),
+        plugins=settings.plugins,
+    )
+    trials = _followed(course, log)
+    if as_json:
+        write_json(trials, course.missing)
+    else:
+        show(trials, course.missing, out)
     sys.exit(0 if all(trial.equal for trial in trials) else 1)
 
 
-def _report(trials: Sequence[Trial], as_json: bool) -> None:
-    unequal = [trial for trial in trials if not trial.equal]
-    if as_json:
-        document = {"equal": not unequal, "differences": len(unequal), "trials": [trial.to_json() for trial in trials]}
-        click.echo(json.dumps(document))
-        return
-    for model, lane in dict.fromkeys((trial.model, trial.lane) for trial in trials):
-        out.print(f"{model}: {lane}", markup=False)
-    out.print(_table(trials))
-    for trial in unequal:
-        where = f"{trial.model}, {trial.workload}, {trial.mode}, {trial.contender}"
-        out.print(f"[red]differs[/] at token {trial.differs_at}: {where}")
-    verdict = "[green]every id is equal[/]" if not unequal else f"[red]{len(unequal)} answers differ[/]"
-    tokens = sum(trial.tokens for trial in trials)
-    out.print(f"{verdict}: {len(trials)} speculative answers, {tokens} tokens, compared with plain decoding")
+def _followed(course: ParityCourse, log: TextIO | None) -> list[Trial]:
+    """Run it: a bar for a terminal, a line for each model and depth that is done, a line in `log` for each answer."""
+    trials: list[Trial] = []
+    done: list[Trial] = []  # of the model and depth at hand
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as progress:
+        bar = progress.add_task("loading", total=course.total)
+        for trial in course.run(lambda what: progress.update(bar, description=what)):
+            if done and (done[0].model, done[0].depth) != (trial.model, trial.depth):
+                _tell(done)
+                done = []
+            done.append(trial)
+            trials.append(trial)
+            progress.advance(bar)
+            if log is not None:
+                log.write(json.dumps(trial.to_json()) + "\n")
+                log.flush()
+        _tell(done)
+    return trials
 
 
-def _table(trials: Sequence[Trial]) -> Table:
-    table = Table()
-    for title in ("weights", "sampling", "drafter"):
-        table.add_column(title)
-    for title in ("answers", "tokens", "drafted", "accepted", "unequal"):
-        table.add_column(title, justify="right")
-    groups: dict[tuple[str, str, str], list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault((trial.model, trial.mode, trial.contender), []).append(trial)
-    for key, group in groups.items():
-        sums = (sum(t.tokens for t in group), sum(t.drafted for t in group), sum(t.accepted for t in group))
-        unequal = sum(not t.equal for t in group)
-        table.add_row(*key, str(len(group)), *map(str, sums), f"[red]{unequal}[/]" if unequal else "0")
-    return table
+def _tell(done: Sequence[Trial]) -> None:
+    unequal = sum(not trial.equal for trial in done)
+    where = f"{done[0].model}, after {done[0].depth} tokens of text"
+    err.print(f"{where}: {counted(done)}, {unequal} unequal", style="dim", markup=False, soft_wrap=True)

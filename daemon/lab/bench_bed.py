@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.certification import certify
 from pilotfish.daemon.certify.lookup import find_lane
 from pilotfish.daemon.config.paths import cache_dir, state_dir
-from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.front.runner_client import RunnerClient, new_session
 from pilotfish.daemon.lab.bench_starting import started
-from pilotfish.daemon.lab.bench_systems import PILOTFISH, Bed, System, command
+from pilotfish.daemon.lab.bench_systems import Bed, System, command, engines_among
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task, passes
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import PilotfishError
+from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.pins import pin_file
 
@@ -33,52 +33,83 @@ def run_state() -> Path:
     return path
 
 
-def bring_certificate(
-    model: Path, config: Config, threads: int, context: int, *, make: bool, report: Callable[[str], None]
-) -> str:
-    """Put the model's certificate where the measured runners find it; what it says, or why there is none.
+def bring_certificates(
+    bed: Bed, engines: Sequence[str], *, make: bool, report: Callable[[str], None]
+) -> dict[str, str]:
+    """Put the model's certificate for each engine where the measured runners find it.
 
-    With `make` a missing one is measured first and kept for the user, too. A runner without one would measure it in
-    an idle minute, perhaps while another system is being timed.
+    What each says, or why there is none. With `make` a missing one is measured first and kept for the user, too. A
+    runner without one would measure it in an idle minute, perhaps while another system is being timed.
     """
-    options = EngineOptions(n_ctx=context, threads=threads, state_dir=state_dir())
-    verifiers = fit_verifiers(Registry.load(config), config.engines, options)
-    pin, parity = pin_file(model, state_dir()), config.speculation.parity
+    return {engine: _certificate(bed, engine, make, report) for engine in engines}
+
+
+def _certificate(bed: Bed, engine: str, make: bool, report: Callable[[str], None]) -> str:
+    options = EngineOptions(n_ctx=bed.context, threads=bed.threads, state_dir=state_dir())
+    verifiers = fit_verifiers(Registry.load(bed.config), (engine,), options)
+    pin, parity = pin_file(bed.model, state_dir()), bed.config.speculation.parity
     found = find_lane(pin, verifiers, options, parity)
     certificate = found.certificate
     if certificate is None and make and found.identity is not None:
         try:
-            certificate, _ = certify(pin, verifiers, options, parity=parity, progress=report)
+            certificate, _ = certify(
+                pin, verifiers, options, parity=parity, progress=lambda what: report(f"certifying for {engine}: {what}")
+            )
         except PilotfishError as error:
             return f"not certified: {error}"
     if certificate is None:
         return "not certified; the lane is the one found at load"
-    CertificateStore(run_state()).put(certificate)
+    CertificateStore(bed.state).put(certificate)
     return certificate.summary()
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The tasks of a run, in the order in which they are asked, and the one that warms a server up."""
+    """The tasks of a run, in the order in which they are asked, and the one that warms a server up.
+
+    `failed` says which engines do not load the model, and why.
+    """
 
     tasks: tuple[Task, ...]
     warm_up: Task
+    failed: Mapping[str, str]
 
 
-async def render(system: System, bed: Bed, workloads: Sequence[Workload], modes: Sequence[Mode], n: int) -> Prompts:
-    """Every prompt through the model's own template, once, and as ids, so that all systems read the same."""
-    assert system.name == PILOTFISH  # stock's template engine is another one
-    async with (
-        new_session() as session,
-        started(lambda port: command(system, bed, port), system.name, session) as client,
-    ):
-        warm_up = replace(await _task(client, WARM_UP, PASSES[0], modes[0]), n_predict=WARM_UP_TOKENS)
-        rendered = [
-            replace(await _task(client, workload, again, modes[0]), n_predict=n)
+async def render(
+    systems: Sequence[System], bed: Bed, workloads: Sequence[Workload], modes: Sequence[Mode], n: int
+) -> Prompts:
+    """Every prompt through the model's own template, once, and as ids, so that all systems read the same.
+
+    The first engine that loads the model does it (stock's template engine is another one). The others are loaded once,
+    too: what a first load checks and remembers is no part of what loading costs. Raises EngineError when none loads it.
+    """
+    rendered: list[Task] = []
+    failed: dict[str, str] = {}
+    async with new_session() as session:
+        for engine in engines_among(systems):
+            system = next(system for system in systems if system.engine == engine)
+            try:
+                async with started(partial(command, system, bed), system.name, session) as server:
+                    rendered = rendered or await _rendered(server.client, workloads, modes[0], n)
+            except EngineError as error:
+                failed[engine] = str(error)
+    if not rendered:
+        raise EngineError("; ".join(failed.values()))
+    warm_up, *tasks = rendered
+    return Prompts(tuple(replace(task, mode=mode) for mode in modes for task in tasks), warm_up, failed)
+
+
+async def _rendered(client: RunnerClient, workloads: Sequence[Workload], mode: Mode, n: int) -> list[Task]:
+    """The task that warms a server up, then the others, in one mode."""
+    warm_up = replace(await _task(client, WARM_UP, PASSES[0], mode), n_predict=WARM_UP_TOKENS)
+    return [
+        warm_up,
+        *[
+            replace(await _task(client, workload, again, mode), n_predict=n)
             for again, group in passes(workloads).items()
             for workload in group
-        ]
-    return Prompts(tuple(replace(task, mode=mode) for mode in modes for task in rendered), warm_up)
+        ],
+    ]
 
 
 async def _task(client: RunnerClient, workload: Workload, again: str, mode: Mode) -> Task:

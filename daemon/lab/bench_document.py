@@ -12,11 +12,12 @@ from typing import Any
 import psutil
 
 from pilotfish import __version__
+from pilotfish.daemon.lab.bench_loads import LoadFigures, load_figures
 from pilotfish.daemon.lab.bench_report import Figures, figures
-from pilotfish.daemon.lab.bench_systems import PILOTFISH, System
-from pilotfish.daemon.lab.benchmark import Run
+from pilotfish.daemon.lab.bench_systems import System
+from pilotfish.daemon.lab.benchmark import Load, Run
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class BenchResult:
     quiet: Mapping[str, Any]
     failures: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    loads: Sequence[Load] = ()
 
     @property
     def figures(self) -> list[Figures]:
@@ -37,9 +39,14 @@ class BenchResult:
         return figures(self.runs, self.systems, self.base)
 
     @property
+    def load_figures(self) -> list[LoadFigures]:
+        """Computed anew each time."""
+        return load_figures(self.loads, self.base)
+
+    @property
     def exact(self) -> bool:
-        """Whether every answer of pilotfish had its own plain ids."""
-        mine = {system.name for system in self.systems if system.reference == PILOTFISH}
+        """Whether every answer of pilotfish had the plain ids of its engine."""
+        mine = {system.name for system in self.systems if system.engine}
         return all(run.equal is not False for run in self.runs if run.system in mine)
 
     def to_json(self) -> dict[str, Any]:
@@ -52,11 +59,13 @@ class BenchResult:
             "machine": machine(),
             "quiet": dict(self.quiet),
             "notes": list(self.notes),
-            "systems": [{"name": s.name, "about": s.about, "reference": s.reference} for s in self.systems],
+            "systems": [_system_json(system) for system in self.systems],
             "baseline": self.base,
             "exact": self.exact,
             "failures": dict(self.failures),
             "figures": [figure.to_json() for figure in self.figures],
+            "load_figures": [figure.to_json() for figure in self.load_figures],
+            "loads": [asdict(load) for load in self.loads],
             "runs": [_run_json(run) for run in self.runs],
         }
 
@@ -80,6 +89,10 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def _system_json(system: System) -> dict[str, Any]:
+    return {key: getattr(system, key) for key in ("name", "about", "reference", "engine")}
 
 
 def _run_json(run: Run) -> dict[str, Any]:

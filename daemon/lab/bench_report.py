@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pilotfish.daemon.lab.bench_systems import CEILING, PILOTFISH, SPECULATIVE, STOCK, System
+from pilotfish.daemon.lab.bench_systems import CEILING, PLAIN, SPECULATIVE, STOCK, System, on_engine
 from pilotfish.daemon.lab.bench_tasks import PASSES
 from pilotfish.daemon.lab.benchmark import Run
 from pilotfish.daemon.lab.workloads import KINDS
@@ -93,8 +93,9 @@ class _Sum:
 
 
 def baseline(systems: Sequence[System]) -> str:
-    """What everything is divided by: stock plain where there is one, else pilotfish plain."""
-    return STOCK if any(system.name == STOCK for system in systems) else PILOTFISH
+    """What everything is divided by: stock plain where there is one, else pilotfish plain on the first engine."""
+    names = [system.name for system in systems if system.name == STOCK or system.part == PLAIN]
+    return STOCK if STOCK in names else names[0]
 
 
 def figures(runs: Sequence[Run], systems: Sequence[System], base: str) -> list[Figures]:
@@ -115,14 +116,14 @@ def groups(runs: Sequence[Run]) -> list[str]:
     return [*dict.fromkeys(run.workload for run in runs), *(kind for kind in KINDS if kind in kinds), ALL]
 
 
-def share_of_ceiling(found: Sequence[Figures], mode: str, again: str, group: str) -> float | None:
+def share_of_ceiling(found: Sequence[Figures], mode: str, again: str, group: str, engine: str) -> float | None:
     """How much of the decoding speed that perfect guesses gain over plain pilotfish gains; None when they gain none."""
     speeds = {
         figure.system: figure.decode_ratio.median
         for figure in found
         if (figure.mode, figure.again, figure.group) == (mode, again, group) and figure.decode_ratio
     }
-    plain, own, ceiling = (speeds.get(name) for name in (PILOTFISH, SPECULATIVE, CEILING))
+    plain, own, ceiling = (speeds.get(on_engine(part, engine)) for part in (PLAIN, SPECULATIVE, CEILING))
     if plain is None or own is None or ceiling is None or ceiling <= plain:
         return None
     return (own - plain) / (ceiling - plain)

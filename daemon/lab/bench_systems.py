@@ -2,8 +2,8 @@
 
 Every server is a process of its own that speaks HTTP, on this machine, with the same weights, threads and context;
 everything else is its own default. So stock keeps f16 caches and pilotfish the caches of its lane, and ids are only
-compared within a family. A server lives for one round in one mode: a memory of past outputs, where a system has one,
-starts each round empty.
+compared within a family: stock, or pilotfish on one engine. A server lives for one round in one mode: a memory of past
+outputs, where a system has one, starts each round empty.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pilotfish.daemon.config.types import Config, Daemon, Drafters, Plugins
 from pilotfish.daemon.lab import bench_replay
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.daemon.lab.bench_measuring import Answers, BenchedServer, LlamaServer
-from pilotfish.daemon.lab.bench_starting import started
+from pilotfish.daemon.lab.bench_starting import StartedServer, started
 from pilotfish.hooks.errors import EngineError, UsageError
 
-STOCK, PILOTFISH = "llama-server", "pilotfish plain"  # the plain systems: the measures of the others
-SPECULATIVE, CEILING = "pilotfish", "pilotfish oracle"
+STOCK = "llama-server"  # stock, plain
+PLAIN, SPECULATIVE, CEILING = "pilotfish plain", "pilotfish", "pilotfish oracle"  # the parts, one on each engine
 RUNNER = (sys.executable, "-m", "pilotfish.daemon.runner.main")
 RIGHT_FOR = 200  # tokens, after which the fickle drafter is wrong
 
@@ -38,8 +38,9 @@ RIGHT_FOR = 200  # tokens, after which the fickle drafter is wrong
 class System:
     """One contender. `reference` names the plain system whose ids its own must equal; "" where there is none.
 
-    A system with a `server` is started, one with a `url` is there already. `replay` is the table of a drafter that
-    knows the answer (`bench_replay`); without it pilotfish drafts as configured.
+    A system with a `server` is started, one with a `url` is there already. `part` is its name without the engine that
+    computes, which pilotfish's systems have. `replay` is the table of a drafter that knows the answer
+    (`bench_replay`); without it pilotfish drafts as configured.
     """
 
     name: str
@@ -49,6 +50,8 @@ class System:
     url: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)  # of every request
     replay: Mapping[str, Any] | None = None
+    part: str = ""
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,11 @@ def stock_systems(server: Path, modes: Sequence[str]) -> list[System]:
     ]
 
 
-def pilotfish_systems(*, adversaries: bool = False, n_predict: int = 256) -> list[System]:
-    """Pilotfish plain, as configured, and with an oracle; with `adversaries` also with drafters made to cost time."""
+def pilotfish_systems(engine: str, *, adversaries: bool = False, n_predict: int = 256) -> list[System]:
+    """Pilotfish on one engine: plain, as configured, and with an oracle.
+
+    With `adversaries` also with drafters made to cost time.
+    """
     turn = RIGHT_FOR if n_predict > RIGHT_FOR else n_predict // 2
     replays: dict[str, tuple[str, dict[str, int]]] = {CEILING: ("every guess right: the ceiling of this lane", {})}
     if adversaries:
@@ -90,11 +96,27 @@ def pilotfish_systems(*, adversaries: bool = False, n_predict: int = 256) -> lis
             "pilotfish slow": ("a drafter that is right and takes 50 ms", {"delay_ms": 50}),
             "pilotfish fickle": (f"a drafter that is right for {turn} tokens, then wrong", {"wrong_from": turn}),
         }
+    plain = on_engine(PLAIN, engine)
+
+    def system(part: str, about: str, **more: Any) -> System:
+        reference = "" if part == PLAIN else plain
+        return System(on_engine(part, engine), about, reference, RUNNER, part=part, engine=engine, **more)
+
     return [
-        System(PILOTFISH, "pilotfish, no speculation", server=RUNNER, fields={"speculate": False}),
-        System(SPECULATIVE, "pilotfish as configured", PILOTFISH, RUNNER),
-        *(System(name, about, PILOTFISH, RUNNER, replay=table) for name, (about, table) in replays.items()),
+        system(PLAIN, f"pilotfish on {engine}, no speculation", fields={"speculate": False}),
+        system(SPECULATIVE, f"pilotfish on {engine}, as configured"),
+        *(system(part, about, replay=table) for part, (about, table) in replays.items()),
     ]
+
+
+def on_engine(part: str, engine: str) -> str:
+    """What a part of pilotfish is called on an engine: `pilotfish (ik) plain`."""
+    return part.replace("pilotfish", f"pilotfish ({engine})", 1)
+
+
+def engines_among(systems: Sequence[System]) -> list[str]:
+    """The engines that pilotfish's systems among these compute with."""
+    return list(dict.fromkeys(system.engine for system in systems if system.engine))
 
 
 def endpoint(text: str) -> System:
@@ -105,24 +127,32 @@ def endpoint(text: str) -> System:
     return System(name, f"Ollama-compatible server at {url}", url=url)
 
 
+@dataclass(frozen=True, slots=True)
+class ServedSystem:
+    """A system that can be asked, and its process where it was started for the run."""
+
+    answers: Answers
+    process: StartedServer | None = None
+
+
 @contextlib.asynccontextmanager
-async def serving(system: System, bed: Bed, session: aiohttp.ClientSession) -> AsyncIterator[Answers]:
+async def serving(system: System, bed: Bed, session: aiohttp.ClientSession) -> AsyncIterator[ServedSystem]:
     """The system, loaded and ready. Raises EngineError, with its last words, when it does not come up."""
     if system.url:
         async with Client(system.url) as http:
             if not await http.alive():
                 raise EngineError(f"{system.name}: nobody answers at {system.url}; start it, or leave it out")
-            yield BenchedServer(http, bed.model_name, bed.context)
+            yield ServedSystem(BenchedServer(http, bed.model_name, bed.context))
         return
-    async with started(lambda port: command(system, bed, port), system.name, session) as client:
-        yield LlamaServer(client, system.fields)
+    async with started(lambda port: command(system, bed, port), system.name, session) as process:
+        yield ServedSystem(LlamaServer(process.client, system.fields), process)
 
 
 def command(system: System, bed: Bed, port: int) -> list[str]:
     """The command line that starts a system."""
     words = [*system.server, "--model", str(bed.model), "--host", "127.0.0.1", "--port", str(port)]
     words += ["-c", str(bed.context), "-np", "1", "-t", str(bed.threads), "--no-webui", "--offline"]
-    if system.name != PILOTFISH and system.reference != PILOTFISH:
+    if not system.engine:
         return words
     settings = {
         "PILOTFISH_CONFIG": str(_write_config(system, bed)),
@@ -150,6 +180,7 @@ def _write_config(system: System, bed: Bed) -> Path:
     config = replace(
         bed.config,
         speculation=replace(bed.config.speculation, enabled=True),
+        engine=replace(bed.config.engine, choice=system.engine),
         daemon=Daemon(),
         models={},
     )

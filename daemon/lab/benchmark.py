@@ -19,13 +19,13 @@ import aiohttp
 from pilotfish.daemon.front.runner_client import new_session
 from pilotfish.daemon.lab.bench_measuring import Answers, TimedAnswer, measure
 from pilotfish.daemon.lab.bench_quiet import QuietWatch
-from pilotfish.daemon.lab.bench_systems import Bed, System, record, serving
+from pilotfish.daemon.lab.bench_systems import Bed, ServedSystem, System, record, serving
 from pilotfish.daemon.lab.bench_tasks import Task
 from pilotfish.hooks.errors import PilotfishError, WorldError
 
 SETTLE = 0.05  # seconds before each request: threads of the system asked before have gone to sleep by then
 
-Serve = Callable[[System, Bed, aiohttp.ClientSession], contextlib.AbstractAsyncContextManager[Answers]]
+Serve = Callable[[System, Bed, aiohttp.ClientSession], contextlib.AbstractAsyncContextManager[ServedSystem]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,22 @@ class Run:
     equal: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One server of one block: seconds until it could be asked, and bytes when it had answered all tasks."""
+
+    system: str
+    mode: str
+    round: int
+    seconds: float
+    resident: int
+    peak: int | None
+
+
 @dataclass(slots=True)
 class Bench:
-    """A benchmark to be run once. `failures` says why a system was left out from some point on."""
+    """A benchmark to be run once. `failures` says why a system was left out from some point on; `loads` fills as
+    blocks end."""
 
     systems: Sequence[System]
     tasks: Sequence[Task]  # in the order in which they are asked within a mode
@@ -56,6 +69,7 @@ class Bench:
     serve: Serve = serving
     clock: Callable[[], float] = time.perf_counter
     failures: dict[str, str] = field(default_factory=dict)
+    loads: list[Load] = field(default_factory=list)
     _known: dict[tuple[str, str, str], tuple[int, ...]] = field(default_factory=dict)  # task -> its ids, for replays
 
     @property
@@ -80,24 +94,27 @@ class Bench:
                 for i, task in enumerate(task for task in self.tasks if task.mode.name == mode):
                     async for run in self._turn(number, i, task, up):
                         yield run
+            self.loads += [load for name, (_, served) in up.items() if (load := _load(name, mode, number, served))]
 
     async def _start(
         self, servers: contextlib.AsyncExitStack, session: aiohttp.ClientSession
-    ) -> dict[str, tuple[System, Answers]]:
-        up: dict[str, tuple[System, Answers]] = {}
+    ) -> dict[str, tuple[System, ServedSystem]]:
+        up: dict[str, tuple[System, ServedSystem]] = {}
         for system in self.systems:
             if system.name in self.failures:
                 continue
             self.starting(f"loading {system.name}")
             with self._isolated(system):
-                answers = await servers.enter_async_context(self.serve(system, self.bed, session))
+                served = await servers.enter_async_context(self.serve(system, self.bed, session))
                 if system.replay is not None:
                     record(system, self.bed, ())
-                await measure(answers.chunks(self.warm_up), self.clock)
-                up[system.name] = system, answers
+                await measure(served.answers.chunks(self.warm_up), self.clock)
+                up[system.name] = system, served
         return up
 
-    async def _turn(self, number: int, i: int, task: Task, up: dict[str, tuple[System, Answers]]) -> AsyncIterator[Run]:
+    async def _turn(
+        self, number: int, i: int, task: Task, up: dict[str, tuple[System, ServedSystem]]
+    ) -> AsyncIterator[Run]:
         """Put one task to every system. The runs come out at the end, when all references are known."""
         answered: dict[str, tuple[System, TimedAnswer]] = {}
         for system in self._order(number, i, task):
@@ -105,7 +122,7 @@ class Bench:
                 continue
             self.starting(f"{task.workload.name}, {task.mode.name}, {task.again} pass: {system.name}")
             with self._isolated(system):
-                answered[system.name] = system, await self._ask(system, up[system.name][1], task)
+                answered[system.name] = system, await self._ask(system, up[system.name][1].answers, task)
         for system, answer in answered.values():
             reference = answered.get(system.reference)
             yield Run(
@@ -143,6 +160,13 @@ class Bench:
             if any(other.reference == system.name for other in self.systems):
                 raise WorldError(f"{system.name}, to which others are compared, failed: {error}") from error
             self.failures[system.name] = str(error)
+
+
+def _load(name: str, mode: str, number: int, served: ServedSystem) -> Load | None:
+    """None of a server that was there before, or is not there any more."""
+    if served.process is None or (memory := served.process.memory()) is None:
+        return None
+    return Load(name, mode, number, served.process.load_seconds, memory.resident, memory.peak)
 
 
 def in_turn(systems: Sequence[System], number: int) -> list[System]:

@@ -21,6 +21,7 @@ from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.member import DrafterState
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
+from pilotfish.daemon.lab.long_prompts import after_text, natural_text
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
@@ -67,10 +68,15 @@ def contenders_of(config: Config, names: Sequence[str]) -> tuple[Contender, ...]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One answer compared with the plain one. `differs_at` is the index of the first other id, None if equal."""
+    """One answer compared with the plain one, to a prompt of `prompt` ids, at least `depth` of them text in front.
+
+    `differs_at` is the index of the first other id, None if equal.
+    """
 
     model: str
     lane: str
+    depth: int
+    prompt: int
     workload: str
     mode: str
     contender: str
@@ -89,8 +95,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A loaded model under test."""
+    """A loaded model under test. `title` is what its results are shown under."""
 
+    title: str
     pin: TargetPin
     engine: TargetEngine
     template: ChatTemplate
@@ -106,6 +113,7 @@ class Subject:
         path: Path,
         state_dir: Path | None,
         *,
+        title: str = "",
         verifier: str = STOCK_ENGINE,
         lane: Lane | None = None,
         options: EngineOptions | None = None,
@@ -126,7 +134,8 @@ class Subject:
         with engine_environment(lane):
             engine = engine_of.load(pin, lane, options)
         template = ChatTemplate.of_model(read_metadata(path).chat_template, pin.tokenizer, engine.tokenizer)
-        return cls(pin, engine, template, engine_of, options, before, plugins or Plugins())
+        title = title or pin.quantization or pin.name
+        return cls(title, pin, engine, template, engine_of, options, before, plugins or Plugins())
 
     def close(self) -> None:
         """Let every drafter go, then the engine."""
@@ -196,32 +205,34 @@ def run_parity(
     *,
     n_predict: int = 256,
     contenders: Sequence[Contender] = (),
+    depth: int = 0,
+    texts: Sequence[Workload] = (),
 ) -> Iterator[Trial]:
-    """Compare every contender's ids with the plain ones, for every workload in every mode."""
+    """Compare every contender's ids with the plain ones, for every workload in every mode.
+
+    With `depth` at least that many ids of text precede each task: the prompts of `texts`, by default of `workloads`.
+    """
     contenders = contenders or contenders_for(subject.engine.lane)
+    text = natural_text(texts or workloads, depth, lambda text: len(subject.engine.tokenizer.encode(text)))
     for workload in workloads:  # the prompt is fed once for all its answers
         for mode in modes:
-            request = subject.request(workload, mode, n_predict)
+            request = subject.request(after_text(workload, text), mode, n_predict)
             plain = subject.answer(request, None).tokens
             for contender in contenders:
-                yield _trial(subject, workload, mode, contender, plain, subject.answer(request, contender, plain))
-
-
-def _trial(
-    subject: Subject, workload: Workload, mode: Mode, contender: Contender, plain: Sequence[int], got: ParityAnswer
-) -> Trial:
-    timings = got.outcome.timings
-    return Trial(
-        model=subject.pin.quantization or subject.pin.name,
-        lane=subject.engine.lane.name,
-        workload=workload.name,
-        mode=mode.name,
-        contender=contender.title,
-        tokens=len(got.tokens),
-        drafted=timings.draft_n,
-        accepted=timings.draft_n_accepted,
-        differs_at=first_difference(plain, got.tokens),
-    )
+                got = subject.answer(request, contender, plain)
+                yield Trial(
+                    model=subject.title,
+                    lane=subject.engine.lane.name,
+                    depth=depth,
+                    prompt=len(request.prompt),
+                    workload=workload.name,
+                    mode=mode.name,
+                    contender=contender.title,
+                    tokens=len(got.tokens),
+                    drafted=got.outcome.timings.draft_n,
+                    accepted=got.outcome.timings.draft_n_accepted,
+                    differs_at=first_difference(plain, got.tokens),
+                )
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:

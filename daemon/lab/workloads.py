@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -35,6 +36,15 @@ MODES = (
     Mode("greedy", {"temperature": 0}),
     Mode("seeded", {"temperature": 0.8, "seed": 42, "repeat_penalty": 1.1}),
 )
+
+
+def among(things: Sequence[Any], names: Sequence[str], option: str) -> list[Any]:
+    """The things of these names, all of them where none is named. Raises UsageError naming `option` and the choices."""
+    known = {thing.name: thing for thing in things}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {name}: unknown; there are {', '.join(known)}")
+    return [thing for thing in things if not names or thing.name in names]
 
 
 def load_workloads(path: Path | None = None) -> list[Workload]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.lab import bench_systems, llama_server
-from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.errors import EngineError, UsageError
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.daemon.lab.fake_llama_server import as_program
 
 WORKLOADS = {
@@ -20,6 +22,10 @@ WORKLOADS = {
         {"name": "tale", "kind": "open", "prompt": "Tell a tale."},
     ],
 }
+
+
+OURS = ["pilotfish (llama) plain", "pilotfish (llama)", "pilotfish (llama) oracle"]
+OURS += [name.replace("llama", "ik") for name in OURS]
 
 
 @pytest.fixture
@@ -51,26 +57,25 @@ def test_everything_is_measured_side_by_side_and_reported(bench, stock, tmp_path
     assert done.exit_code == 0, done.output
     report = json.loads(file.read_text())
     names = [system["name"] for system in report["systems"]]
-    ours = ["pilotfish plain", "pilotfish", "pilotfish oracle"]
-    assert names == ["llama-server", "ngram-good", "ngram-wrong", "ngram-broken", *ours]
+    assert names == ["llama-server", "ngram-good", "ngram-wrong", "ngram-broken", *OURS]
     assert report["baseline"] == "llama-server"
     assert report["failures"].keys() == {"ngram-broken"}
     assert "this mode does not load" in report["failures"]["ngram-broken"]
-    assert len(report["runs"]) == 6 * 2 * 2 * 2 * 2  # systems, rounds, modes, passes, workloads
+    assert len(report["runs"]) == 9 * 2 * 2 * 2 * 2  # systems, rounds, modes, passes, workloads
     equal = {run["system"]: run["equal"] for run in report["runs"]}
     assert equal == {
         "llama-server": None,
         "ngram-good": True,
         "ngram-wrong": False,
-        "pilotfish plain": None,
-        "pilotfish": True,
-        "pilotfish oracle": True,
+        **{name: None if name.endswith("plain") else True for name in OURS},
     }
     assert report["exact"] is True
     assert report["about"]["llama_server"] == "version: 4711 (fake)"
     assert {"quiet", "load_average", "others", "limit"} == set(report["quiet"])
     assert len(report["quiet"]["others"]) == 4  # a round in a mode is a stretch
-    for words in ("greedy, first pass", "seeded, second pass", "own plain ids in every answer", "4/4", "0/4"):
+    assert {load["system"] for load in report["loads"]} == set(equal)
+    assert len(report["loads"]) == 9 * 2 * 2  # systems, rounds, modes
+    for words in ("greedy, first pass", "seeded, second pass", "plain ids of its engine in every answer", "4/4", "0/4"):
         assert words in done.output
 
 
@@ -78,7 +83,7 @@ def test_without_a_stock_server_the_run_goes_on_and_says_so(bench, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     done = bench("--quick", "--json", "-")
     report = json.loads(done.stdout)
-    assert report["baseline"] == "pilotfish plain"
+    assert report["baseline"] == "pilotfish (llama) plain"
     assert (report["about"]["rounds"], {run["mode"] for run in report["runs"]}) == (1, {"greedy"})
     assert "`make stock`" in done.stderr
     assert report["notes"]
@@ -87,17 +92,74 @@ def test_without_a_stock_server_the_run_goes_on_and_says_so(bench, monkeypatch):
 def test_one_system_brings_what_it_is_compared_to(bench, stock):
     done = bench("--quick", "--llama-server", str(stock), "--only", "ngram-good", "--task", "tale", "--json", "-")
     report = json.loads(done.stdout)
-    assert [system["name"] for system in report["systems"]] == ["llama-server", "ngram-good", "pilotfish plain"]
+    assert [system["name"] for system in report["systems"]] == ["llama-server", "ngram-good", OURS[0]]
     assert {run["workload"] for run in report["runs"]} == {"tale"}
+
+
+def test_a_quick_look_is_at_the_main_systems_of_every_engine(bench, stock):
+    done = bench("--quick", "--llama-server", str(stock), "--task", "tale", "--json", "-")
+    report = json.loads(done.stdout)
+    assert [system["name"] for system in report["systems"]] == ["llama-server", *OURS[:2], *OURS[3:5]]
+    assert report["about"]["certificates"].keys() == {"llama", "ik"}
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--only", "pilotfish"], [*OURS[:2], *OURS[3:5]]),
+        (["--only", "pilotfish (ik)"], OURS[3:5]),
+        (["--only", "pilotfish", "--engine", "ik"], OURS[3:5]),
+        (["--only", "pilotfish oracle", "--engine", "llama"], [OURS[0], OURS[2]]),
+    ],
+)
+def test_a_part_of_pilotfish_is_named_for_every_engine_or_for_one(bench, stock, words, names):
+    done = bench("--quick", "--llama-server", str(stock), "--task", "tale", "--json", "-", *words)
+    assert [system["name"] for system in json.loads(done.stdout)["systems"]] == ["llama-server", *names]
+
+
+def test_an_engine_that_is_not_installed_is_left_out_with_its_remedy(bench, stock, monkeypatch):
+    def fingerprint(self, state_dir):
+        raise EngineError("libllama is not installed; install it with: pip install 'pilotfish[llama]'")
+
+    monkeypatch.setattr(LlamaVerifier, "fingerprint", fingerprint)
+    words = ("--quick", "--llama-server", str(stock), "--task", "tale", "--json", "-")
+    done = bench(*words)
+    report = json.loads(done.stdout)
+    assert [system["name"] for system in report["systems"]] == ["llama-server", *OURS[3:5]]
+    assert "no figures of llama: libllama is not installed; install it with: pip install" in done.stderr
+    assert report["notes"]
+    assert "libllama is not installed" in str(bench(*words, "--engine", "llama").exception)
+
+
+@pytest.mark.parametrize("broken", [["ik"], ["llama"], ["llama", "ik"]])
+def test_an_engine_that_does_not_load_the_model_costs_its_own_figures_only(bench, stock, monkeypatch, broken):
+    real = bench_systems.pilotfish_systems
+
+    def systems_of(engine, **options):
+        more = ("--spec-type", "ngram-broken") if engine in broken else ()
+        return [replace(system, server=(*system.server, *more)) for system in real(engine, **options)]
+
+    monkeypatch.setattr(bench_systems, "pilotfish_systems", systems_of)
+    done = bench("--quick", "--llama-server", str(stock), "--task", "tale", "--json", "-")
+    if len(broken) == 2:
+        assert isinstance(done.exception, EngineError)
+        assert str(done.exception).count("this mode does not load") == 2
+        return
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    left = [name for name in (*OURS[:2], *OURS[3:5]) if broken[0] not in name]
+    assert [system["name"] for system in report["systems"]] == ["llama-server", *left]
+    assert report["failures"].keys() == {f"pilotfish ({broken[0]}) plain"}
+    assert "this mode does not load" in done.stderr
 
 
 def test_an_id_of_pilotfish_that_differs_makes_the_command_fail(bench, monkeypatch, stock):
     real = bench_systems.pilotfish_systems
 
-    def with_a_liar(**options):
-        systems = real(**options)
-        server = (*systems[1].server, "--spec-type", "ngram-wrong")
-        return [systems[0], bench_systems.System("pilotfish", "", systems[0].name, server), *systems[2:]]
+    def with_a_liar(engine, **options):
+        systems = real(engine, **options)
+        wrong = replace(systems[1], server=(*systems[1].server, "--spec-type", "ngram-wrong"))
+        return [systems[0], wrong, *systems[2:]]
 
     monkeypatch.setattr(bench_systems, "pilotfish_systems", with_a_liar)
     done = bench("--quick", "--llama-server", str(stock))

@@ -10,6 +10,7 @@ from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.lookup import Attempt, LaneLookup
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab import bench_bed
+from pilotfish.daemon.lab.bench_systems import Bed
 from pilotfish.hooks.errors import EngineError
 
 
@@ -38,7 +39,8 @@ def scene(tmp_path, monkeypatch):
 
 def bring(tmp_path, make=True, said=None):
     report = said.append if said is not None else lambda what: None
-    return bench_bed.bring_certificate(tmp_path / "m.gguf", Config(), 2, 512, make=make, report=report)
+    bed = Bed(tmp_path / "m.gguf", "m", 2, 512, Config(), tmp_path, tmp_path / "state")
+    return bench_bed.bring_certificates(bed, ["llama"], make=make, report=report)["llama"]
 
 
 def certificate(text: str):
@@ -57,7 +59,7 @@ def test_a_missing_one_is_made_for_exactly_this_launch(scene, tmp_path):
     said: list[str] = []
     assert bring(tmp_path, said=said) == "widths 1-8"
     assert (scene.options.n_ctx, scene.options.threads) == (512, 2)
-    assert said == ["half done"]
+    assert said == ["certifying for llama: half done"]
     assert scene.kept == [scene.made]
 
 

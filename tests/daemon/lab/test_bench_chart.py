@@ -39,7 +39,7 @@ def test_the_chart_has_every_system_but_the_baseline_and_repeats_to_the_byte(tmp
         bench_chart.draw(RESULT, path)
     assert first.read_bytes() == second.read_bytes()
     text = first.read_text()
-    assert text.count("<!-- pilotfish oracle -->") == 2  # one panel a pass
+    assert text.count("<!-- pilotfish (ik) oracle -->") == 2  # one panel a pass
     assert "<!-- 2.00x -->" not in text
     assert "ids equal 2/2" in text
     assert png.read_bytes().startswith(b"\x89PNG")

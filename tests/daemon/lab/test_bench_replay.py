@@ -75,7 +75,7 @@ def test_one_that_takes_its_time_gets_a_thread_with_a_deadline(recording):
 
 
 def test_the_adversaries_are_wrong_at_once_slow_and_wrong_later():
-    tables = {s.name: s.replay for s in pilotfish_systems(adversaries=True, n_predict=256)}
+    tables = {s.part: s.replay for s in pilotfish_systems("ik", adversaries=True, n_predict=256)}
     assert tables == {
         "pilotfish plain": None,
         SPECULATIVE: None,
@@ -84,5 +84,5 @@ def test_the_adversaries_are_wrong_at_once_slow_and_wrong_later():
         "pilotfish slow": {"delay_ms": 50},
         "pilotfish fickle": {"wrong_from": 200},
     }
-    short = {s.name: s.replay for s in pilotfish_systems(adversaries=True, n_predict=64)}
+    short = {s.part: s.replay for s in pilotfish_systems("ik", adversaries=True, n_predict=64)}
     assert short["pilotfish fickle"] == {"wrong_from": 32}

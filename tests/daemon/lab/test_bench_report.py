@@ -9,10 +9,11 @@ import pytest
 from pilotfish.daemon.lab.bench_document import BenchResult
 from pilotfish.daemon.lab.bench_measuring import TimedAnswer
 from pilotfish.daemon.lab.bench_report import Spread, baseline, figures, groups, share_of_ceiling
-from pilotfish.daemon.lab.bench_systems import CEILING, PILOTFISH, SPECULATIVE, STOCK, System
+from pilotfish.daemon.lab.bench_systems import STOCK, System, pilotfish_systems
 from pilotfish.daemon.lab.benchmark import Run
 
-SYSTEMS = (System(STOCK, ""), System(PILOTFISH, ""), System(SPECULATIVE, "", PILOTFISH), System(CEILING, "", PILOTFISH))
+SYSTEMS = (System(STOCK, ""), *pilotfish_systems("ik"))
+PILOTFISH, SPECULATIVE, CEILING = (system.name for system in SYSTEMS[1:])
 
 
 def run(system: str, seconds: float, round: int = 0, workload: str = "a", kind: str = "copy", **more) -> Run:
@@ -98,14 +99,15 @@ def test_latency_acceptance_and_equal_ids():
 def test_the_share_of_the_ceiling_compares_gains_not_rates():
     """Plain decodes at 10 tokens per second, pilotfish at 20, the oracle at 50: 10 of the 40 to be gained."""
     runs = [run(PILOTFISH, 11.0), run(SPECULATIVE, 6.0), run(CEILING, 3.0)]
-    assert share_of_ceiling(figures(runs, SYSTEMS, PILOTFISH), "greedy", "first", "copy") == pytest.approx(0.25)
+    assert share_of_ceiling(figures(runs, SYSTEMS, PILOTFISH), "greedy", "first", "copy", "ik") == pytest.approx(0.25)
     without = [run(PILOTFISH, 12.0), run(SPECULATIVE, 6.0)]
-    assert share_of_ceiling(figures(without, SYSTEMS, PILOTFISH), "greedy", "first", "copy") is None
+    assert share_of_ceiling(figures(without, SYSTEMS, PILOTFISH), "greedy", "first", "copy", "ik") is None
 
 
-def test_without_a_stock_server_pilotfish_plain_is_the_baseline():
+def test_without_a_stock_server_the_first_engines_plain_decoding_is_the_baseline():
     assert baseline(SYSTEMS) == STOCK
     assert baseline(SYSTEMS[1:]) == PILOTFISH
+    assert baseline((*pilotfish_systems("llama"), *SYSTEMS[1:])) == "pilotfish (llama) plain"
 
 
 def test_an_answer_of_one_token_has_no_decoding_rate():

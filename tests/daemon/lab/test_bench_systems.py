@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.config import files as config_file
-from pilotfish.daemon.config.types import Config, Drafters, ModelSettings, Speculation
+from pilotfish.daemon.config.types import ENGINES, Config, Drafters, ModelSettings, Speculation
 from pilotfish.daemon.lab import bench_systems, llama_server
 from pilotfish.daemon.lab.bench_systems import Bed, command, endpoint, pilotfish_systems, record, stock_systems
 from pilotfish.daemon.registry.registry import Registry
@@ -92,7 +92,7 @@ def test_stock_keeps_its_defaults_and_gets_the_same_threads_and_context(bed):
 
 
 def test_the_runner_has_a_config_a_state_and_a_socket_of_its_own(bed):
-    plain, *_ = pilotfish_systems()
+    plain, *_ = pilotfish_systems("llama")
     words = command(plain, bed, 99)
     assert words[0] == "env"
     settings = dict(word.split("=", 1) for word in words if word.startswith("PILOTFISH_") and "=" in word)
@@ -109,15 +109,24 @@ def written_config(system, bed) -> Config:
 
 def test_the_users_config_is_measured_as_it_is_but_for_switches_that_would_leave_nothing_to_measure(bed):
     mine = Config(Speculation(enabled=False, max_width=8), models={"m": ModelSettings(enabled=False)})
-    _, speculative, *_ = pilotfish_systems()
+    _, speculative, *_ = pilotfish_systems("llama")
     config = written_config(speculative, replace(bed, config=mine))
     assert config.speculation == Speculation(enabled=True, max_width=8)
     assert config.models == {}
 
 
+def test_each_engine_has_the_same_systems_and_its_own_plain_ids_are_their_measure(bed):
+    for engine in ENGINES:
+        systems = pilotfish_systems(engine)
+        plain = f"pilotfish ({engine}) plain"
+        assert [system.name for system in systems] == [plain, f"pilotfish ({engine})", f"pilotfish ({engine}) oracle"]
+        assert [system.reference for system in systems] == ["", plain, plain]
+        assert {written_config(system, bed).engine.choice for system in systems} == {engine}
+
+
 def test_the_ceiling_drafts_from_the_recording_through_a_plugin_folder(bed):
     """What the runner does with it: load the config, load the plugins, open the drafter for a request."""
-    _, _, ceiling = pilotfish_systems()
+    _, _, ceiling = pilotfish_systems("llama")
     config = written_config(ceiling, bed)
     registry = Registry.load(config)
     assert registry.problems == []
@@ -128,7 +137,7 @@ def test_the_ceiling_drafts_from_the_recording_through_a_plugin_folder(bed):
 
 
 def test_other_drafters_of_the_user_do_not_get_into_the_ceiling(bed):
-    _, _, ceiling = pilotfish_systems()
+    _, _, ceiling = pilotfish_systems("llama")
     mine = replace(bed, config=Config(drafters=Drafters(("suffix", "mine"), {"mine": {"a": 1}})))
     assert written_config(ceiling, mine).drafters.order == ("replay",)
 

@@ -12,9 +12,10 @@ from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab import benchmark
 from pilotfish.daemon.lab.bench_measuring import Chunk
 from pilotfish.daemon.lab.bench_quiet import QuietWatch, Snapshot
-from pilotfish.daemon.lab.bench_systems import Bed, System
+from pilotfish.daemon.lab.bench_starting import HeldMemory
+from pilotfish.daemon.lab.bench_systems import Bed, ServedSystem, System
 from pilotfish.daemon.lab.bench_tasks import PASSES, Task
-from pilotfish.daemon.lab.benchmark import Bench, in_turn
+from pilotfish.daemon.lab.benchmark import Bench, Load, in_turn
 from pilotfish.daemon.lab.workloads import MODES, Workload
 from pilotfish.hooks.errors import EngineError, WorldError
 
@@ -52,6 +53,7 @@ class Stage:
     ids: dict = field(default_factory=dict)
     errors: dict = field(default_factory=dict)
     log: list = field(default_factory=list)
+    processes: dict = field(default_factory=dict)
 
     @contextlib.asynccontextmanager
     async def serve(self, system, bed, session):
@@ -59,7 +61,8 @@ class Stage:
             raise EngineError("it does not load")
         self.log.append((system.name, "up"))
         try:
-            yield Fake(system, bed, self.log, self.ids.get(system.name, (1, 2, 3)), self.errors.get(system.name))
+            answers = Fake(system, bed, self.log, self.ids.get(system.name, (1, 2, 3)), self.errors.get(system.name))
+            yield ServedSystem(answers, self.processes.get(system.name))
         finally:
             self.log.append((system.name, "down"))
 
@@ -117,6 +120,26 @@ async def test_ids_are_compared_with_the_own_plain_ones(stage):
     stage.ids["fast"] = (1, 2, 9)
     runs = await runs_of(stage.bench(PLAIN, FAST, ORACLE))
     assert {(run.system, run.equal) for run in runs} == {("plain", None), ("fast", False), ("oracle", True)}
+
+
+async def test_what_a_server_cost_is_read_once_it_has_answered_everything(stage):
+    @dataclass
+    class Process:
+        log: list
+        gone: bool = False
+        load_seconds = 1.5
+
+        def memory(self):
+            self.log.append(("memory", "read"))
+            return None if self.gone else HeldMemory(200, 300)
+
+    stage.processes = {"plain": Process(stage.log), "oracle": Process(stage.log, gone=True)}
+    bench = stage.bench(PLAIN, FAST, ORACLE, rounds=2)
+    await runs_of(bench)
+    assert bench.loads == [Load("plain", "greedy", number, 1.5, 200, 300) for number in range(2)]
+    at = [i for i, event in enumerate(stage.log) if event[0] == "memory"]
+    assert all(stage.log[i - 1][1] != "up" for i in at)
+    assert [stage.log[i + 1][1] for i in at[1::2]] == ["down", "down"]
 
 
 async def test_a_system_that_does_not_load_is_left_out_and_named(stage):

@@ -13,6 +13,7 @@ from pilotfish.daemon.lab.subjects import stock_lane
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions
+from tests.engines import VERIFIERS
 from tests.fakes.state import SHARED
 
 OPTIONS = EngineOptions(n_ctx=1024)
@@ -69,12 +70,16 @@ def test_a_long_context_is_no_exception_with_any_number_of_threads(quantized, st
 
 
 @pytest.mark.model
-def test_the_control_outside_a_lane_finds_differences(quantized, state_dir):
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_the_control_outside_a_lane_finds_differences(quantized, state_dir, verifier):
     """Stock settings and every width: the same comparison fails, so passing it says something."""
-    subject = Subject.load(quantized("Q4_K_M"), state_dir, lane=stock_lane("llama"), options=OPTIONS)
-    oracle = [contender for contender in contenders_for(subject.engine.lane) if "oracle" in contender.tables]
+    options = replace(OPTIONS, threads=1 if verifier == "ik" else None)
+    subject = Subject.load(
+        quantized("Q4_K_M"), state_dir, verifier=verifier, lane=stock_lane(verifier), options=options
+    )
+    oracle = [contender for contender in contenders_for(subject.engine.lane) if contender.title == "oracle"]
     try:
-        trials = run_parity(subject, load_workloads(), MODES, n_predict=64, contenders=oracle)
+        trials = run_parity(subject, load_workloads()[::-1], MODES, n_predict=256, contenders=oracle)
         assert any(not trial.equal for trial in trials)
     finally:
         subject.close()

@@ -1,0 +1,132 @@
+"""`pilotfish parity` from the command line to the report, on a model that answers at once."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+from click.testing import CliRunner
+
+from pilotfish.daemon.cli import cli, parity
+from pilotfish.daemon.lab import parity_course
+from pilotfish.daemon.lab.parity_runs import Subject
+from pilotfish.daemon.lab.subjects import Weights
+from pilotfish.hooks.errors import EngineError, ModelNotFound, UsageError
+from tests.plugins.verifiers.tiny_gguf import write_sliding_window
+
+WORKLOADS = {
+    "system": "",
+    "workloads": [
+        {"name": "again", "kind": "copy", "prompt": "Say 31 again."},
+        {"name": "tale", "kind": "open", "prompt": "Tell a tale."},
+    ],
+}
+CONTENDERS = 4
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return write_sliding_window(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture
+def compare(tmp_path, monkeypatch, tiny):
+    """Run `pilotfish parity` with `ik` and answers of 4 tokens."""
+    for name in ("PILOTFISH_STATE", "PILOTFISH_CACHE", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    (tmp_path / "workloads.json").write_text(json.dumps(WORKLOADS))
+
+    def run(*words: str):
+        given = ("parity", str(tiny), "--workloads", str(tmp_path / "workloads.json"), "--engine", "ik")
+        return CliRunner().invoke(cli, [*given, "--tokens", "4", "--threads", "1", *words])
+
+    return run
+
+
+@pytest.fixture
+def full_set(monkeypatch, tiny):
+    """`--full` means these weights: a pair of which one can be missing."""
+
+    def give(*findings):
+        weights = tuple(Weights(f"weights {i}", find) for i, find in enumerate(findings))
+        monkeypatch.setattr(parity, "full_set", lambda source: weights)
+
+    return give
+
+
+def absent(error: Exception):
+    raise error
+
+
+@pytest.mark.model
+def test_every_answer_is_compared_at_every_depth_and_kept_as_it_comes(compare, tmp_path):
+    log = tmp_path / "trials.jsonl"
+    done = compare("--depth", "0,300", "--jsonl", str(log), "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    trials = report["trials"]
+    assert (report["equal"], report["differences"], report["missing"]) == (True, 0, {})
+    assert [json.loads(line) for line in log.read_text().splitlines()] == trials
+    assert len(trials) == 2 * 2 * 2 * CONTENDERS  # depths, workloads, modes
+    assert {trial["tokens"] for trial in trials} <= {1, 2, 3, 4}
+    for trial in trials:
+        assert (trial["prompt"] >= 300) is (trial["depth"] == 300)
+    assert "after 0 tokens of text: 16 speculative answers" in done.stderr
+    assert "after 300 tokens of text: 16 speculative answers" in done.stderr
+
+
+@pytest.mark.model
+def test_the_work_can_be_divided_and_a_log_goes_on_where_it_ended(compare, tmp_path):
+    log = tmp_path / "trials.jsonl"
+    for task in ("again", "tale"):
+        done = compare("--task", task, "--mode", "seeded", "--jsonl", str(log))
+        assert done.exit_code == 0, done.output
+        assert "every id is equal" in done.stdout
+    trials = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(trial["workload"], trial["mode"]) for trial in trials] == [
+        *[("again", "seeded")] * CONTENDERS,
+        *[("tale", "seeded")] * CONTENDERS,
+    ]
+
+
+@pytest.mark.model
+def test_weights_that_cannot_be_had_are_named_and_the_others_compared(compare, full_set, tiny):
+    full_set(partial(absent, ModelNotFound("no such: pip install a[b]")), lambda: tiny)
+    done = compare("--full", "--depth", "0", "--task", "tale")
+    assert done.exit_code == 0, done.output
+    assert "weights 0 was left out: no such: pip install a[b]" in done.stdout
+    assert "weights 1: ik: no flash" in done.stdout
+
+
+def test_no_weights_at_all_is_an_error(compare, full_set):
+    full_set(partial(absent, EngineError("needs libllama")), partial(absent, ModelNotFound("not installed")))
+    assert str(compare("--full").exception) == "not installed"
+
+
+@pytest.mark.model
+def test_depths_and_room_for_them_come_with_full(compare, full_set, tiny, monkeypatch):
+    full_set(lambda: tiny)
+    asked = []
+
+    def load(*given, options, **others):
+        asked.append(options.n_ctx)
+        raise EngineError("enough")
+
+    monkeypatch.setattr(parity_course, "Subject", type("S", (Subject,), {"load": staticmethod(load)}))
+    assert str(compare("--full").exception) == "enough"
+    assert str(compare("--full", "--depth", "9000").exception) == "enough"
+    assert asked == [4096, 9000 + 4 + parity_course.ROOM]
+
+
+@pytest.mark.parametrize("text", ["deep", "0,-1", "", "1,,2"])
+def test_a_depth_that_is_no_count_is_refused_with_an_example(compare, text):
+    done = compare("--depth", text)
+    assert done.exit_code == 2
+    assert "such as 0,2000" in done.output
+
+
+def test_what_is_unknown_is_said_before_anything_is_loaded(compare):
+    done = compare("--task", "poem")
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == "--task poem: unknown; there are again, tale"
