@@ -131,6 +131,7 @@ def test_a_slow_engine_does_not_take_the_time_of_the_other(slow: str) -> None:
     assert {variant["engine"] for variant in certificate.variants} == set(BOTH)
     in_time = variant(certificate, slow)["trouble"] != "time ran out while it was measured"
     assert in_time or any(f"before {slow} could be measured" in finding for finding in certificate.findings)
+    assert certificate.unmeasured == (() if in_time else (slow,))
     assert certificate.lane.setting.engine != slow
 
 
