@@ -1,4 +1,4 @@
-"""Loading settings for a certification, each in a probe of its own; every engine must cut a text into the same tokens."""
+"""Loading settings for a certification, each in a probe of its own. Every engine must cut a text into the same tokens."""
 
 from __future__ import annotations
 
