@@ -184,7 +184,7 @@ def time_all(drivers: Sequence[tuple[ProbeDriver, Sequence[int]]], limit: int) -
 
 def time_prefill(drivers: Sequence[ProbeDriver], limit: int) -> list[float]:
     """Seconds per prompt token of each driver, taken in turns."""
-    count = max(1, min(PREFILL, limit - 1, *(driver.block for driver in drivers)))
+    count = max(1, min(PREFILL, limit - 1))
     best, patience = [float("inf") for _ in drivers], _patience(drivers[0])
     for turn in range(PREFILL_REPEATS):
         if turn and patience.left <= 0:
@@ -192,5 +192,5 @@ def time_prefill(drivers: Sequence[ProbeDriver], limit: int) -> list[float]:
         for i, driver in enumerate(drivers):
             driver.forget()
             driver.goto(Site(0, count, 1))
-            best[i] = min(best[i], driver.probe.seconds / count)
+            best[i] = min(best[i], driver.fed / count)
     return best

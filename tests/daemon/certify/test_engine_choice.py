@@ -48,9 +48,14 @@ class Scene:
         self.evidence_began = 0.0  # when the last of them began
 
     def certify(
-        self, budget: float = 10_000.0, known: Suitability | None = None, keep_stock: bool = True, n_ctx: int = 1024
+        self,
+        budget: float = 10_000.0,
+        known: Suitability | None = None,
+        keep_stock: bool = True,
+        n_ctx: int = 1024,
+        batch_size: int = 64,
     ) -> Certificate:
-        options = EngineOptions(n_ctx=n_ctx, batch_size=64)
+        options = EngineOptions(n_ctx=n_ctx, batch_size=batch_size)
         identity = identity_of(fake_pin(), BUILDS, options)
         task = CertificationTask(
             identity,
@@ -100,6 +105,19 @@ def test_the_engine_with_the_lower_expected_time_wins(ours: float, theirs: float
 
 def test_wider_exact_blocks_win_over_equal_steps() -> None:
     assert Scene(llama=engine(by_weights), ik=engine(up_to_31)).certify().lane.setting.engine == "ik"
+
+
+def test_each_engine_reads_prompts_in_blocks_of_its_own() -> None:
+    """The lane keeps to them where cells depend on the block that wrote them."""
+    blocks = {
+        winner: Scene(
+            llama=engine(up_to_31, step=1.0 if winner == "llama" else 2.0, sticky=True),
+            ik=engine(up_to_31, step=1.5, sticky=True),
+        ).certify(batch_size=512)
+        for winner in BOTH
+    }
+    assert {name: made.lane.setting.engine for name, made in blocks.items()} == {name: name for name in BOTH}
+    assert {name: made.lane.prefill_block for name, made in blocks.items()} == {"llama": 512, "ik": 128}
 
 
 def test_slow_prompts_lose_against_equal_steps() -> None:
