@@ -94,11 +94,21 @@ def glance_sites(switch_points: Sequence[int], limit: int) -> tuple[Site, ...]:
     return tuple(Site(0, start, GLANCE_ROWS) for start in sorted(set(starts)) if 0 < start <= limit - GLANCE_ROWS)
 
 
-def glance(driver: ProbeDriver, site: Site, widths: Sequence[int], base: int = 1) -> Rows:
-    """A few rows of every width; all of the site's for the width they are compared with, and for single steps."""
+def glance(
+    driver: ProbeDriver, site: Site, widths: Sequence[int], base: int = 1, until: Deadline | None = None
+) -> Rows:
+    """A few rows of every width; all of the site's for the width they are compared with, and for single steps.
+
+    Once `until` has passed no further width is begun, but for the two narrowest.
+    """
     wanted = {width: max(width, GLANCE_LEAST // width * width) for width in widths}
     wanted |= {width: site.rows for width in (1, 2, base) if width in wanted}
-    return {width: tuple(driver.walk(site, width, rows)) for width, rows in wanted.items()}
+    rows: dict[int, tuple[bytes, ...]] = {}
+    for width, count in wanted.items():
+        if until and until.left <= 0 and len(rows) >= NARROW:
+            break
+        rows[width] = tuple(driver.walk(site, width, count))
+    return rows
 
 
 def widths_within(seconds: float, forward: Callable[[int], float], sites: int) -> tuple[int, ...]:

@@ -153,6 +153,27 @@ def test_a_slow_engine_does_not_take_the_time_of_the_other(slow: str) -> None:
     assert certificate.lane.setting.engine != slow
 
 
+@pytest.mark.parametrize("pace", [2.0, 3.0, 4.0])
+def test_on_a_machine_that_other_work_slows_down_fewer_widths_are_compared_on_every_engine(pace: float) -> None:
+    """What forwards take when they are timed is less than what they take a moment later."""
+
+    def busy(kernel: Callable[[int, int], object], step: float) -> Make:
+        def make(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
+            forwards = iter(range(10**9))
+
+            def cost(width: int) -> float:
+                return step * (0.005 + 0.001 * width) * (pace if next(forwards) > 100 else 1.0)
+
+            return FakeProbe(kernel, setting=setting.title, clock=clock, cost=cost)
+
+        return make
+
+    certificate = Scene(llama=busy(one_kernel, 1.0), ik=busy(up_to_31, 0.8)).certify(40.0)
+    assert certificate.unmeasured == ()
+    assert certificate.lane.setting.engine == "ik"
+    assert certificate.lane.max_width >= 2
+
+
 @pytest.mark.parametrize("budget", [20.0, 40.0, 60.0, 120.0])
 def test_the_survey_stays_within_its_share(budget: float) -> None:
     scene = Scene(llama=engine(by_weights), ik=engine(up_to_31, step=0.8))
