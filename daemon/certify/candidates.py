@@ -16,6 +16,7 @@ from pilotfish.hooks.types import EngineOptions, EngineSetting
 
 MIXED_CACHES = (("bf16", "f16"), ("q8_0", "f16"), ("f16", "bf16"), ("q8_0", "q8_0"))
 UNTILED = (("GGML_CPU_TILED_MM", "0"),)
+IK_PROMPT_BLOCK = 128  # no slower than 512 on a processor, and a next turn has less to read again
 WEIGHTS = ((True, ()), (False, UNTILED), (True, UNTILED), (False, ()))  # repacked?, environment
 
 
@@ -28,6 +29,12 @@ def stock_setting(options: EngineOptions, engine: str) -> EngineSetting:
         flash = bool(options.cache_type_k or options.cache_type_v) and options.flash_attention is not False
         return EngineSetting(*_caches(options), flash, engine=engine)
     return EngineSetting(*_caches(options), options.flash_attention, engine=engine)
+
+
+def prompt_block(options: EngineOptions, engine: str) -> int:
+    """Tokens that the engine is fed at once while it reads a prompt."""
+    on_processor = engine != STOCK_ENGINE and not options.gpu_layers
+    return min(options.batch_size, IK_PROMPT_BLOCK) if on_processor else options.batch_size
 
 
 def _caches(options: EngineOptions) -> tuple[str, str]:

@@ -117,6 +117,7 @@ class Certificate:
     findings: tuple[str, ...]
     seconds: float  # that the certification took
     complete: bool
+    unmeasured: tuple[str, ...] = ()  # engines for which there was no time: another certification may choose them
     conclusive: bool = True
 
     def to_json(self) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _from_table(table: dict[str, Any]) -> Certificate:
     fields["identity"] = typed(Identity, {**identity, "weights": tuple(identity["weights"]), **tuples})
     fields["lane"] = lane_from_json(table["lane"])
     fields["costs"] = tuple((int(width), int(at), float(seconds)) for width, at, seconds in table["costs"])
-    for name in ("switch_points", "regimes", "variants", "findings"):
+    for name in ("switch_points", "regimes", "variants", "findings", "unmeasured"):
         fields[name] = tuple(table[name])
     return typed(Certificate, fields)
 

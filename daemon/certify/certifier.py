@@ -132,6 +132,7 @@ class Certifier:
             variants=described(survey, lane),
             findings=(*self._notes, *(evidence.findings if evidence else ())),
             seconds=round(self._budget - self._deadline.left, 1),
+            unmeasured=survey.unmeasured if len(self._task.engines) > 1 else (),
             complete=bool(evidence and evidence.complete),
             conclusive=lane.max_width > 1 or not self._out_of_time(),
         )

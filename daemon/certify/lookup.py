@@ -64,7 +64,8 @@ def find_lane(
     certificate = store.find(identity) if identity and parity is not Parity.NONE else None
     if certificate and (made_for := _of_engine(verifiers, certificate.lane.setting.engine)):
         others = [Attempt(verifier) for verifier in verifiers if verifier is not made_for]
-        return LaneLookup((Attempt(made_for, certificate.lane), *others), "certified", certificate)
+        again = identity if certificate.unmeasured else None
+        return LaneLookup((Attempt(made_for, certificate.lane), *others), "certified", certificate, again)
     order, why = _preferred(pin, verifiers, options, store, identity)
     if parity is Parity.NONE:
         return LaneLookup(tuple(Attempt(v, _unchecked(options, v.name)) for v in order), why)

@@ -94,11 +94,21 @@ def glance_sites(switch_points: Sequence[int], limit: int) -> tuple[Site, ...]:
     return tuple(Site(0, start, GLANCE_ROWS) for start in sorted(set(starts)) if 0 < start <= limit - GLANCE_ROWS)
 
 
-def glance(driver: ProbeDriver, site: Site, widths: Sequence[int], base: int = 1) -> Rows:
-    """A few rows of every width; all of the site's for the width they are compared with, and for single steps."""
+def glance(
+    driver: ProbeDriver, site: Site, widths: Sequence[int], base: int = 1, until: Deadline | None = None
+) -> Rows:
+    """A few rows of every width; all of the site's for the width they are compared with, and for single steps.
+
+    Once `until` has passed no further width is begun, but for the two narrowest.
+    """
     wanted = {width: max(width, GLANCE_LEAST // width * width) for width in widths}
     wanted |= {width: site.rows for width in (1, 2, base) if width in wanted}
-    return {width: tuple(driver.walk(site, width, rows)) for width, rows in wanted.items()}
+    rows: dict[int, tuple[bytes, ...]] = {}
+    for width, count in wanted.items():
+        if until and until.left <= 0 and len(rows) >= NARROW:
+            break
+        rows[width] = tuple(driver.walk(site, width, count))
+    return rows
 
 
 def widths_within(seconds: float, forward: Callable[[int], float], sites: int) -> tuple[int, ...]:
@@ -184,7 +194,7 @@ def time_all(drivers: Sequence[tuple[ProbeDriver, Sequence[int]]], limit: int) -
 
 def time_prefill(drivers: Sequence[ProbeDriver], limit: int) -> list[float]:
     """Seconds per prompt token of each driver, taken in turns."""
-    count = max(1, min(PREFILL, limit - 1, *(driver.block for driver in drivers)))
+    count = max(1, min(PREFILL, limit - 1))
     best, patience = [float("inf") for _ in drivers], _patience(drivers[0])
     for turn in range(PREFILL_REPEATS):
         if turn and patience.left <= 0:
@@ -192,5 +202,5 @@ def time_prefill(drivers: Sequence[ProbeDriver], limit: int) -> list[float]:
         for i, driver in enumerate(drivers):
             driver.forget()
             driver.goto(Site(0, count, 1))
-            best[i] = min(best[i], driver.probe.seconds / count)
+            best[i] = min(best[i], driver.fed / count)
     return best

@@ -1,10 +1,11 @@
-"""Loading settings for a certification: each in a probe of its own, which all engines' must see the same text in."""
+"""Loading settings for a certification, each in a probe of its own. All engines must cut text into the same tokens."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
 
+from pilotfish.daemon.certify.candidates import prompt_block
 from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDriver
 from pilotfish.daemon.certify.task import CertificationTask, OpenProbe, Progress
 from pilotfish.hooks.errors import BrokenModel
@@ -44,5 +45,5 @@ class Opener:
             raise BrokenModel(f"{self._task.model}: {setting.engine} cuts text into other tokens than libllama")
         self._text = text
         self.versions[setting.engine] = probe.engine.version
-        driver = ProbeDriver(probe, Material(probe.n_vocab, text), deadline, self._task.options.batch_size)
-        return Opened(setting, driver, load)
+        block = prompt_block(self._task.options, setting.engine)
+        return Opened(setting, ProbeDriver(probe, Material(probe.n_vocab, text), deadline, block), load)

@@ -72,6 +72,7 @@ class ProbeDriver:
         self.material = material
         self.deadline = deadline
         self.block = block
+        self.fed = 0.0  # seconds that the last `goto` fed prompt blocks
         self._number = -1  # of the material whose prefix is in the cache
         self._prefix = 0  # cells written by prompt blocks and still whole
         self._steps = 0  # taken by `step_near` since
@@ -111,11 +112,12 @@ class ProbeDriver:
             self.probe.clear()
             keep = 0
         self._number, self._steps = site.material, 0
-        self._prefix = keep
+        self._prefix, self.fed = keep, 0.0
         while self._prefix < start:
             end = min(self._prefix - self._prefix % self.block + self.block, start)
             self.deadline.check()
             self.probe.feed(ids[self._prefix : end])
+            self.fed += self.probe.seconds
             self._prefix = end
         return ids
 

@@ -22,6 +22,7 @@ from pilotfish.daemon.certify.probe_wire import BROKEN, PAYLOAD, options_to_json
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, TargetPin
 
+Answer = tuple[dict[str, Any], bytes]  # and the raw bytes that came with it
 GRACE = 2.0  # seconds past the deadline before a forward in progress is given up
 _WORKER = "pilotfish.daemon.certify.probe_worker"
 
@@ -41,7 +42,7 @@ class RemoteProbe:
             stderr=subprocess.DEVNULL,
             env={**os.environ, **dict(setting.environment)},
         )
-        self._answers: queue.SimpleQueue[tuple[bytes, bytes]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()  # None: the process ended
         threading.Thread(target=self._read, name="probe", daemon=True).start()
         self.seconds = 0.0
         job = {
@@ -98,27 +99,29 @@ class RemoteProbe:
                     pipe.close()
         self._process.wait()
 
-    def _ask(self, call: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """The answer, and what raw bytes came with it."""
+    def _ask(self, call: dict[str, Any]) -> Answer:
+        """What the process says. Raises EngineError, BrokenModel or OutOfTime."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(call).encode() + b"\n")
             self._process.stdin.flush()
-            line, payload = self._answers.get(timeout=max(0.0, self._deadline.left) + GRACE)
+            answer = self._answers.get(timeout=max(0.0, self._deadline.left) + GRACE)
         except queue.Empty:
             self.close()
             raise OutOfTime from None
         except OSError:
-            line, payload = b"", b""
-        answer: dict[str, Any] = json.loads(line) if line else {"error": f"{self._name}: the engine's process ended"}
-        if "error" in answer:
-            raise (BrokenModel if answer.get(BROKEN) else EngineError)(answer["error"])
-        return answer, payload
+            answer = None
+        if answer is None:
+            raise EngineError(f"{self._name}: the engine's process ended")
+        told, _ = answer
+        if "error" in told:
+            raise (BrokenModel if told.get(BROKEN) else EngineError)(told["error"])
+        return answer
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         with contextlib.suppress(ValueError, OSError):  # closed while reading
             while line := self._process.stdout.readline():
-                size = json.loads(line).get(PAYLOAD, 0)
-                self._answers.put((line, self._process.stdout.read(size)))
-        self._answers.put((b"", b""))
+                told = json.loads(line)
+                self._answers.put((told, self._process.stdout.read(told.get(PAYLOAD, 0))))
+        self._answers.put(None)

@@ -62,14 +62,20 @@ class Survey:
             try:
                 self._survey(stack)
             except OutOfTime:
-                unseen = [engine for engine in self._task.engines if not self._seen(engine, whole=True)]
-                whom = " and ".join(unseen)
-                self.notes.append(f"time ran out before {whom} could be measured" if unseen else OUT_OF_TIME)
+                whom = " and ".join(self.unmeasured)
+                self.notes.append(f"time ran out before {whom} could be measured" if whom else OUT_OF_TIME)
 
     @property
     def stock(self) -> Measured:
         """The reference in stock settings."""
         return self.measured[0]
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """The engines for which time ran out before one of their settings was measured."""
+        if self._task.identity.parity is Parity.STOCK:
+            return ()
+        return tuple(engine for engine in self._task.engines if not self._seen(engine, whole=True))
 
     def _survey(self, stack: contextlib.ExitStack) -> None:
         opened = self._open_stock(stack)
@@ -187,6 +193,8 @@ class Survey:
 
     def _seen(self, engine: str, *, whole: bool = False) -> bool:
         """Whether any of the engine's settings was tried, or need not be; with `whole`, also to the end."""
+        if self.measured and self.stock.trouble and engine == self.reference:
+            return True
         tried = [measured for measured in (*self.measured[1:], *self.refused) if measured.setting.engine == engine]
         return any(not whole or measured.trouble != CUT_SHORT for measured in tried)
 

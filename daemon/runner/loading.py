@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pilotfish.daemon.certify.background import job_line
-from pilotfish.daemon.certify.lookup import Attempt, engine_environment, find_lane
+from pilotfish.daemon.certify.lookup import Attempt, LaneLookup, engine_environment, find_lane
 from pilotfish.daemon.certify.suitability import Suitability
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config.types import Config
@@ -28,6 +28,7 @@ from pilotfish.manifests.pins import pin_file
 
 log = logging.getLogger("pilotfish.runner")
 
+MORE_TIME = 0.9  # of the budget that certifying in idle moments has; what took less may find more then
 _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}  # llama.h's llama_vocab_type
 
 
@@ -63,10 +64,17 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     costs = CostModel(lane.widths)
     costs.seed(certificate.costs if certificate else ())
     budget, names = config.engine.certify_budget_s, [verifier.name for verifier in verifiers]
-    job = job_line(pin, options, config.speculation.parity, names, budget) if found.identity and budget else ""
+    wanted = _worth_certifying(found, budget)
+    job = job_line(pin, options, config.speculation.parity, names, budget) if wanted else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
     pool = pool_for(engine, pin, made.verifier, options, config, before=before, state_dir=state_dir)
     return Generator(engine, pin, registry, config, costs=costs, pool=pool), card
+
+
+def _worth_certifying(found: LaneLookup, budget: float) -> bool:
+    """Not where a certificate that lacks something had as much time already."""
+    made = found.certificate
+    return bool(found.identity and budget) and (made is None or made.seconds < MORE_TIME * budget)
 
 
 def _first_that_loads(

@@ -48,9 +48,14 @@ class Scene:
         self.evidence_began = 0.0  # when the last of them began
 
     def certify(
-        self, budget: float = 10_000.0, known: Suitability | None = None, keep_stock: bool = True, n_ctx: int = 1024
+        self,
+        budget: float = 10_000.0,
+        known: Suitability | None = None,
+        keep_stock: bool = True,
+        n_ctx: int = 1024,
+        batch_size: int = 64,
     ) -> Certificate:
-        options = EngineOptions(n_ctx=n_ctx, batch_size=64)
+        options = EngineOptions(n_ctx=n_ctx, batch_size=batch_size)
         identity = identity_of(fake_pin(), BUILDS, options)
         task = CertificationTask(
             identity,
@@ -102,6 +107,19 @@ def test_wider_exact_blocks_win_over_equal_steps() -> None:
     assert Scene(llama=engine(by_weights), ik=engine(up_to_31)).certify().lane.setting.engine == "ik"
 
 
+def test_each_engine_reads_prompts_in_blocks_of_its_own() -> None:
+    """The lane keeps to them where cells depend on the block that wrote them."""
+    blocks = {
+        winner: Scene(
+            llama=engine(up_to_31, step=1.0 if winner == "llama" else 2.0, sticky=True),
+            ik=engine(up_to_31, step=1.5, sticky=True),
+        ).certify(batch_size=512)
+        for winner in BOTH
+    }
+    assert {name: made.lane.setting.engine for name, made in blocks.items()} == {name: name for name in BOTH}
+    assert {name: made.lane.prefill_block for name, made in blocks.items()} == {"llama": 512, "ik": 128}
+
+
 def test_slow_prompts_lose_against_equal_steps() -> None:
     certificate = Scene(llama=engine(), ik=engine(up_to_31, step=0.95, prefill=0.003)).certify()
     assert certificate.lane.setting.engine == "llama"
@@ -131,7 +149,29 @@ def test_a_slow_engine_does_not_take_the_time_of_the_other(slow: str) -> None:
     assert {variant["engine"] for variant in certificate.variants} == set(BOTH)
     in_time = variant(certificate, slow)["trouble"] != "time ran out while it was measured"
     assert in_time or any(f"before {slow} could be measured" in finding for finding in certificate.findings)
+    assert certificate.unmeasured == (() if in_time else (slow,))
     assert certificate.lane.setting.engine != slow
+
+
+@pytest.mark.parametrize("pace", [2.0, 3.0, 4.0])
+def test_on_a_machine_that_other_work_slows_down_fewer_widths_are_compared_on_every_engine(pace: float) -> None:
+    """What forwards take when they are timed is less than what they take a moment later."""
+
+    def busy(kernel: Callable[[int, int], object], step: float) -> Make:
+        def make(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
+            forwards = iter(range(10**9))
+
+            def cost(width: int) -> float:
+                return step * (0.005 + 0.001 * width) * (pace if next(forwards) > 100 else 1.0)
+
+            return FakeProbe(kernel, setting=setting.title, clock=clock, cost=cost)
+
+        return make
+
+    certificate = Scene(llama=busy(one_kernel, 1.0), ik=busy(up_to_31, 0.8)).certify(40.0)
+    assert certificate.unmeasured == ()
+    assert certificate.lane.setting.engine == "ik"
+    assert certificate.lane.max_width >= 2
 
 
 @pytest.mark.parametrize("budget", [20.0, 40.0, 60.0, 120.0])

@@ -68,6 +68,15 @@ async def test_a_switch_is_followed_without_loading_plugins_again():
     assert follower.report().standing.state == "active"
 
 
+async def test_what_is_to_be_said_of_the_engine_outlives_new_plugins(folder):
+    generator, follower = begun(Config())
+    generator.registry.remark("engine ik: it was built for another processor")
+    registry = generator.registry
+    await follower.follow(plan_of(Config(plugins=Plugins((folder,)))))
+    assert generator.registry is not registry
+    assert follower.report().problems == ("engine ik: it was built for another processor",)
+
+
 async def test_a_drafter_dropped_into_a_folder_is_in_use_from_the_next_request_on(folder):
     config = Config(drafters=Drafters(("mine", "suffix")), plugins=Plugins((folder,)))
     generator, follower = begun(config)

@@ -65,6 +65,23 @@ def test_a_lane_whose_environment_is_not_in_force_is_refused(smollm2_path: Path,
         LlamaVerifier().load(pin_file(smollm2_path, tmp_path), lane, EngineOptions())
 
 
+@pytest.mark.parametrize(
+    ("unmeasured", "seconds", "again"), [((), 60.0, False), (("ik",), 60.0, True), (("ik",), 230.0, False)]
+)
+def test_a_certificate_without_an_engine_for_want_of_time_is_made_again_with_more(
+    smollm2_path: Path, tmp_path: Path, unmeasured: tuple[str, ...], seconds: float, again: bool
+) -> None:
+    launch = Launch(smollm2_path, context=256, threads=1)
+    builds = {name: made().fingerprint(tmp_path) for name, made in VERIFIERS.items()}
+    identity = identity_of(pin_file(smollm2_path, tmp_path), builds, launch.engine_options(tmp_path))
+    lane = Lane("llama's", (1, 2), EngineSetting("bf16", "f16"))
+    CertificateStore(tmp_path).put(certificate_of(identity, lane, unmeasured=unmeasured, seconds=seconds))
+    generator, card = load(launch, Config(), tmp_path)
+    generator.engine.close()
+    assert generator.engine.lane == lane
+    assert bool(card.certification) is again
+
+
 class Failing:
     """An engine that is there, and whose library does not load the model."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pilotfish.daemon.certify.candidates import candidates
 from pilotfish.daemon.certify.certificate import Certificate, identity_of
 from pilotfish.daemon.certify.certifier import Certifier
 from pilotfish.daemon.certify.divergence import StockRows
@@ -152,8 +153,15 @@ def test_a_certification_of_the_real_model_finds_one_class(
 
 
 def test_a_certification_on_both_engines_prices_both_and_takes_the_cheaper_one(
-    quantized: Callable[[str], Path], pin_of: Callable[[Path], TargetPin], probe_of: OpenProbe, quick: tuple[int, ...]
+    quantized: Callable[[str], Path],
+    pin_of: Callable[[Path], TargetPin],
+    probe_of: OpenProbe,
+    quick: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(
+        "pilotfish.daemon.certify.survey.candidates", lambda *asked, **how: candidates(*asked, **how)[:1]
+    )
     certificate = certified(pin_of(quantized("Q4_K_M")), probe_of, "llama", "ik")
     priced = {variant["setting"]: variant for variant in certificate.variants if variant["lanes"]}
     exact = priced["ik: no flash, K f16, V f16"]
