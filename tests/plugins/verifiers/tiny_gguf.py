@@ -50,16 +50,7 @@ def write_sliding_window(path: Path, window: int = 8, layers: int = 7) -> Path:
     """A gemma-style model: every sixth layer sees all of the context, the others the last `window` tokens."""
     random = np.random.default_rng(5)
     heads, size, hidden = 2, 16, 64
-    writer = gguf.GGUFWriter(path, "gemma3")
-    writer.add_context_length(512)
-    writer.add_embedding_length(EMBD)
-    writer.add_block_count(layers)
-    writer.add_feed_forward_length(hidden)
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(1)
-    writer.add_key_length(size)
-    writer.add_value_length(size)
-    writer.add_layer_norm_rms_eps(1e-6)
+    writer = _attending(path, "gemma3", layers, hidden, heads, size)
     writer.add_sliding_window(window)
     n_vocab = add_byte_vocabulary(writer)
 
@@ -130,16 +121,7 @@ def write_hybrid(path: Path, layers: int = 4) -> Path:
     heads, size, hidden, groups, ranks = 2, 32, 64, 2, 4
     inner, state = 128, 32
     convolved = 2 * groups * state + inner
-    writer = gguf.GGUFWriter(path, "qwen35")
-    writer.add_context_length(512)
-    writer.add_embedding_length(EMBD)
-    writer.add_block_count(layers)
-    writer.add_feed_forward_length(hidden)
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(1)
-    writer.add_key_length(size)
-    writer.add_value_length(size)
-    writer.add_layer_norm_rms_eps(1e-6)
+    writer = _attending(path, "qwen35", layers, hidden, heads, size)
     writer.add_rope_dimension_count(16)
     writer.add_array("qwen35.rope.dimension_sections", [4, 2, 2, 0])
     writer.add_uint32("qwen35.full_attention_interval", layers)
@@ -183,6 +165,21 @@ def write_hybrid(path: Path, layers: int = 4) -> Path:
         writer.add_tensor(name, random.normal(0, 0.3, shape).astype(np.float32))
     _finish(writer)
     return path
+
+
+def _attending(path: Path, architecture: str, layers: int, hidden: int, heads: int, size: int) -> gguf.GGUFWriter:
+    """A writer that has said what attention needs: `heads` of queries and one of keys and values, all of `size`."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(512)
+    writer.add_embedding_length(EMBD)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(size)
+    writer.add_value_length(size)
+    writer.add_layer_norm_rms_eps(1e-6)
+    return writer
 
 
 def _add_merges(writer: gguf.GGUFWriter, split: str) -> int:
