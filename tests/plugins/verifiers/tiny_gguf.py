@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import gguf
@@ -90,14 +91,7 @@ def write_llama(
     """
     random = np.random.default_rng(7)
     size = 256  # every number format has blocks of at most as many
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_context_length(512)
-    writer.add_embedding_length(size)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(size)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(4)
-    writer.add_layer_norm_rms_eps(1e-6)
+    writer = _one_layer(path, architecture, size, hidden=size)
     n_vocab = _add_merges(writer, split) if split else add_byte_vocabulary(writer)
     writer.add_tensor("token_embd.weight", random.normal(0, 0.3, (n_vocab, size)).astype(np.float32))
     for norm in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
@@ -112,6 +106,24 @@ def write_llama(
         else:
             writer.add_tensor(name, np.zeros((size, size // block * bytes_each), np.uint8), raw_dtype=kind)
     _finish(writer)
+    return path
+
+
+def write_vast(path: Path) -> Path:
+    """A layer of 12 GB, which the file has room for and does not hold."""
+    size, hidden = 256, 1 << 22
+    writer = _one_layer(path, "llama", size, hidden=hidden)
+    shapes = {"token_embd": (add_byte_vocabulary(writer), size), "output_norm": (size,)}
+    shapes |= {f"blk.0.{norm}_norm": (size,) for norm in ("attn", "ffn")}
+    shapes |= {f"blk.0.attn_{matrix}": (size, size) for matrix in ("q", "k", "v", "output")}
+    shapes |= {"blk.0.ffn_gate": (hidden, size), "blk.0.ffn_up": (hidden, size), "blk.0.ffn_down": (size, hidden)}
+    for name, shape in shapes.items():
+        writer.add_tensor_info(f"{name}.weight", shape, np.dtype(np.float32), 4 * int(np.prod(shape)))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    os.truncate(path, 4 * sum(int(np.prod(shape)) for shape in shapes.values()) + (1 << 20))
     return path
 
 
@@ -165,6 +177,18 @@ def write_hybrid(path: Path, layers: int = 4) -> Path:
         writer.add_tensor(name, random.normal(0, 0.3, shape).astype(np.float32))
     _finish(writer)
     return path
+
+
+def _one_layer(path: Path, architecture: str, size: int, *, hidden: int) -> gguf.GGUFWriter:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(512)
+    writer.add_embedding_length(size)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(4)
+    writer.add_layer_norm_rms_eps(1e-6)
+    return writer
 
 
 def _attending(path: Path, architecture: str, layers: int, hidden: int, heads: int, size: int) -> gguf.GGUFWriter:
