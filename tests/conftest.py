@@ -33,7 +33,7 @@ os.environ.update(
     PILOTFISH_STATE=str(SHARED),
     PILOTFISH_CACHE=str(CACHE / "test-cache"),
     PILOTFISH_CERTIFY="off",  # idle runners would certify beside the tests that measure nothing but need the cores
-    PILOTFISH_CHECK_SECONDS="60",  # what a check at load finds is not to depend on what else runs here
+    PILOTFISH_CHECK_SECONDS="20",  # what a check at load finds is not to depend on what else runs here
     PILOTFISH_SOCKET=str(Path(tempfile.gettempdir()) / f"pilotfish-tests-{os.getpid()}" / "daemon.sock"),
     XDG_CONFIG_HOME=str(CACHE / "test-config"),
     COLUMNS="200",  # tables do not wrap, however long the paths of temporary folders are

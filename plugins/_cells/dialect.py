@@ -78,6 +78,10 @@ class Dialect(Protocol):
         """Taken where nobody asked for a setting and the device refuses the exact default."""
         ...
 
+    def prompt_block(self, options: EngineOptions) -> int:
+        """The tokens of a prompt block in a lane that is found at load: at most as many as the launch asks for."""
+        ...
+
     def candidates(self, pin: TargetPin) -> tuple[int, ...]:
         """The widths above 1 that the check at load tries."""
         ...

@@ -33,7 +33,7 @@ EDGE = 256  # cells from which on only the longer length speaks
 ROWS = 16  # single steps to compare with, where a block needs fewer
 CELLS = 32  # rewritten in narrow blocks for the second question; at 270 one of them straddles cell 256
 BUDGET = 2.5  # seconds after the first forward, which may wait for weights from a disk
-PATIENCE = 4.0
+PATIENCE = 6.0
 BUDGET_VARIABLE = "PILOTFISH_CHECK_SECONDS"
 ROW = 0.35  # steps that one more row of a block takes: 0.2 to 0.35 where it was measured
 _SEED = 11
@@ -95,15 +95,14 @@ class _Check:
         self._untried: set[int] = set()
         self._exact: bool | None = True  # None: there was no time to find out
         self._timed_step()
-        self._budget, self._deadline = budget, clock() + PATIENCE * budget
+        self._budget, self._started = budget, clock()
+        self._deadline = self._started + PATIENCE * budget
         # seconds, undisturbed, of a single step and of a prompt's token
-        self._step = min(self._timed_step() for _ in range(3))
-        self._token = ROW * self._step
-        context.clear()
+        self._step = self._token = float("inf")
 
     def run(self, candidates: Collection[int], lengths: Sequence[int]) -> LaneCheck:
         widths = sorted(candidates, key=_use)
-        if self._affordable(widths, self._share(lengths[:1])):
+        if self._estimate(widths, lengths):
             self._feed_prefix(lengths[0])  # which says what the longer one takes
         chosen, planned = self._plan(widths, lengths)
         self._untried.update(set(widths) - set(chosen))
@@ -121,6 +120,19 @@ class _Check:
         if chosen and compared < len(lengths):
             return self._found_below_the_edge(chosen, compared)
         return self._found(chosen, exact=bool(self._exact and chosen))
+
+    def _estimate(self, widths: Sequence[int], lengths: Sequence[int]) -> bool:
+        """Time a few steps, and more where they were so slow that none of the rest would fit: they may have been
+        disturbed. Whether anything fits. Leaves the cache empty."""
+        timed = 0
+        while timed < 3 or (not self._affordable(widths, self._share(lengths[:1])) and self._may_estimate()):
+            self._step = min(self._step, self._timed_step())
+            self._token, timed = ROW * self._step, timed + 1
+        self._context.clear()
+        return bool(self._affordable(widths, self._share(lengths[:1])))
+
+    def _may_estimate(self) -> bool:
+        return self._time_for(self._step, self._started + self._budget)
 
     def _plan(self, widths: Sequence[int], lengths: Sequence[int]) -> tuple[list[int], Sequence[int]]:
         """The widths that there is time for, at all lengths or else at the first."""

@@ -27,6 +27,8 @@ PLAIN = LaneCheck((1,), False, "")
 def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> CellEngine:
     """Load `pin`; without a lane, find one. Raises BrokenModel or EngineError, naming the model."""
     setting = lane.setting if lane else dialect.exact_setting(options)
+    if lane is None:
+        options = replace(options, batch_size=dialect.prompt_block(options))
     model = dialect.open(pin, setting, options)
     context: CellContext | None = None
     try:
@@ -34,7 +36,7 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
         build = dialect.engine_pin(options.state_dir)
         obstacle = model.obstacle(context)
         found = _find_lane(dialect, context, pin, setting, options, build, obstacle) if lane is None else PLAIN
-        lane = _lane(found, setting) if lane is None else _narrowed(lane, obstacle)
+        lane = _lane(found, setting, options) if lane is None else _narrowed(lane, obstacle)
         block = lane.prefill_block or options.batch_size
         slot = CellSlot(context, block, exact=lane.exact_cache, can_rollback=not obstacle)
         return CellEngine(model, context, lane, build, slot)
@@ -107,13 +109,14 @@ def _as_check(value: Any, room: int) -> LaneCheck | None:
     return known if plausible else None
 
 
-def _lane(found: LaneCheck, setting: EngineSetting) -> Lane:
+def _lane(found: LaneCheck, setting: EngineSetting, options: EngineOptions) -> Lane:
     return Lane(
         name=setting.title,
         widths=found.widths,
         setting=setting,
         parity=Parity.LANE if len(found.widths) > 1 else Parity.NONE,
         reason=found.reason,
+        prefill_block=options.batch_size,
         exact_cache=found.exact_cache,
         max_context=found.max_context,
     )

@@ -19,6 +19,7 @@ from pilotfish.plugins._ik.library import Library, engine_pin, log, open_library
 from pilotfish.plugins._ik.model_fitness import IK_CACHE_TYPES, check_model, check_vocabulary
 
 WIDEST = 31  # 32 begins another class of kernels in every build tried
+PROMPT_BLOCK = 128  # no slower than 512 on a CPU (docs/lab-notes.md), and a next turn has less to read again
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, WIDEST)  # what the check at load tries
 
 
@@ -86,6 +87,9 @@ class IkDialect:
 
     def fallback(self) -> EngineSetting | None:
         return None
+
+    def prompt_block(self, options: EngineOptions) -> int:
+        return options.batch_size if options.gpu_layers else min(options.batch_size, PROMPT_BLOCK)
 
     def candidates(self, pin: TargetPin) -> tuple[int, ...]:
         return WIDTHS

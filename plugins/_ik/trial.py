@@ -20,6 +20,7 @@ from pilotfish.plugins._ik.library import Library, load_library
 
 _WARN, _ERROR = 3, 4  # ggml_log_level
 _DEGRADED = "QUALITY WILL BE DEGRADED"
+_NO_ROOM = "unable to allocate"  # which says nothing about the model
 _CELLS, _BLOCK = 256, 32
 _TOKENS = 2
 
@@ -65,7 +66,10 @@ class _Trial:
         return self._errors[0] if self._errors else "it gave no reason"
 
     def run(self) -> TrialResult:
+        """What speaks against the model. Raises MemoryError where address space for its weights is short."""
         model = self._lib.llama_model_load_from_file(os.fsencode(self._order.path), self._model_params())
+        if not model and any(_NO_ROOM in line for line in self._errors):
+            raise MemoryError(self._reason())
         if not model:
             return TrialResult(self._reason(), broken=True)
         if any(_DEGRADED in line for line in self._warnings):

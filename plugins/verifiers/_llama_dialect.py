@@ -57,6 +57,9 @@ class LlamaDialect:
     def fallback(self) -> EngineSetting | None:
         return STOCK
 
+    def prompt_block(self, options: EngineOptions) -> int:
+        return options.batch_size
+
     def candidates(self, pin: TargetPin) -> tuple[int, ...]:
         return UNIFORM_WIDTHS if is_uniform(tuple(weight.path for weight in pin.weights)) else OTHER_WIDTHS
 

@@ -15,7 +15,7 @@ from pilotfish.hooks.types import EngineOptions, TargetPin, WeightPin
 from pilotfish.plugins._ik import child, model_fitness
 from pilotfish.plugins.verifiers.ik import IkVerifier
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
-from tests.plugins.verifiers.tiny_gguf import write_hybrid, write_llama, write_mamba, write_sliding_window
+from tests.plugins.verifiers.tiny_gguf import write_hybrid, write_llama, write_mamba, write_sliding_window, write_vast
 
 pytestmark = pytest.mark.model
 
@@ -129,6 +129,20 @@ def test_a_child_that_somebody_ended_is_asked_again(
         patch.setattr(model_fitness, "ask", killed)
         assert "SIGKILL" in IkVerifier().unfit_for(pin, OPTIONS)
     assert IkVerifier().unfit_for(pin, OPTIONS) == ""
+
+
+def test_a_model_for_which_memory_is_short_is_not_called_broken(
+    pin_of: PinOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
+    (tmp_path / "sitecustomize.py").write_text(limit)  # read by the child when it starts
+    pin, vast = pin_of(write_llama(tmp_path / "m.gguf")), write_vast(tmp_path / "vast.gguf")
+    pin = replace(pin, weights=(WeightPin("", vast, vast.stat().st_size),))
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        why = IkVerifier().unfit_for(pin, OPTIONS)
+    assert "could not be tried" in why
+    assert "MemoryError" in why
 
 
 def test_libllama_takes_what_it_loads() -> None:

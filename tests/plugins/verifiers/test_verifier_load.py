@@ -19,10 +19,10 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, ConfigError, EngineError, ProtocolViolation
 from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin
-from pilotfish.plugins._ik.model import WIDEST
+from pilotfish.plugins._ik.model import PROMPT_BLOCK, WIDEST
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.engines import GEMMA, VERIFIERS, EngineOf, LoadEngine
-from tests.plugins.verifiers.tiny_gguf import write_mamba
+from tests.plugins.verifiers.tiny_gguf import write_llama, write_mamba
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine
@@ -296,5 +296,16 @@ def test_the_check_at_load_keeps_to_the_launchs_short_prompt_blocks(
     engine = VERIFIERS[verifier]().load(pin_of(smollm2_path), None, EngineOptions(n_ctx=512, batch_size=48))
     try:
         assert engine.lane.max_width > 1, engine.lane.reason
+        assert engine.lane.prefill_block == 48
     finally:
+        engine.close()
+
+
+@pytest.mark.model
+def test_ik_reads_prompts_in_short_blocks_so_that_a_next_turn_keeps_more(pin_of: PinOf, tmp_path: Path) -> None:
+    path = write_llama(tmp_path / "m.gguf")
+    for asked, block in ((2048, PROMPT_BLOCK), (512, PROMPT_BLOCK), (48, 48)):
+        options = EngineOptions(n_ctx=512, batch_size=asked, threads=1)
+        engine = VERIFIERS["ik"]().load(pin_of(path), None, options)
+        assert engine.lane.prefill_block == block
         engine.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import gguf
@@ -50,16 +51,7 @@ def write_sliding_window(path: Path, window: int = 8, layers: int = 7) -> Path:
     """A gemma-style model: every sixth layer sees all of the context, the others the last `window` tokens."""
     random = np.random.default_rng(5)
     heads, size, hidden = 2, 16, 64
-    writer = gguf.GGUFWriter(path, "gemma3")
-    writer.add_context_length(512)
-    writer.add_embedding_length(EMBD)
-    writer.add_block_count(layers)
-    writer.add_feed_forward_length(hidden)
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(1)
-    writer.add_key_length(size)
-    writer.add_value_length(size)
-    writer.add_layer_norm_rms_eps(1e-6)
+    writer = _attending(path, "gemma3", layers, hidden, heads, size)
     writer.add_sliding_window(window)
     n_vocab = add_byte_vocabulary(writer)
 
@@ -99,14 +91,7 @@ def write_llama(
     """
     random = np.random.default_rng(7)
     size = 256  # every number format has blocks of at most as many
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_context_length(512)
-    writer.add_embedding_length(size)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(size)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(4)
-    writer.add_layer_norm_rms_eps(1e-6)
+    writer = _one_layer(path, architecture, size, hidden=size)
     n_vocab = _add_merges(writer, split) if split else add_byte_vocabulary(writer)
     writer.add_tensor("token_embd.weight", random.normal(0, 0.3, (n_vocab, size)).astype(np.float32))
     for norm in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
@@ -124,22 +109,31 @@ def write_llama(
     return path
 
 
+def write_vast(path: Path) -> Path:
+    """A layer of 12 GB, which the file has room for and does not hold."""
+    size, hidden = 256, 1 << 22
+    writer = _one_layer(path, "llama", size, hidden=hidden)
+    shapes = {"token_embd": (add_byte_vocabulary(writer), size), "output_norm": (size,)}
+    shapes |= {f"blk.0.{norm}_norm": (size,) for norm in ("attn", "ffn")}
+    shapes |= {f"blk.0.attn_{matrix}": (size, size) for matrix in ("q", "k", "v", "output")}
+    shapes |= {"blk.0.ffn_gate": (hidden, size), "blk.0.ffn_up": (hidden, size), "blk.0.ffn_down": (size, hidden)}
+    for name, shape in shapes.items():
+        writer.add_tensor_info(f"{name}.weight", shape, np.dtype(np.float32), 4 * int(np.prod(shape)))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    os.truncate(path, 4 * sum(int(np.prod(shape)) for shape in shapes.values()) + (1 << 20))
+    return path
+
+
 def write_hybrid(path: Path, layers: int = 4) -> Path:
     """As Qwen 3.5: three layers with a running state, then one with attention."""
     random = np.random.default_rng(11)
     heads, size, hidden, groups, ranks = 2, 32, 64, 2, 4
     inner, state = 128, 32
     convolved = 2 * groups * state + inner
-    writer = gguf.GGUFWriter(path, "qwen35")
-    writer.add_context_length(512)
-    writer.add_embedding_length(EMBD)
-    writer.add_block_count(layers)
-    writer.add_feed_forward_length(hidden)
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(1)
-    writer.add_key_length(size)
-    writer.add_value_length(size)
-    writer.add_layer_norm_rms_eps(1e-6)
+    writer = _attending(path, "qwen35", layers, hidden, heads, size)
     writer.add_rope_dimension_count(16)
     writer.add_array("qwen35.rope.dimension_sections", [4, 2, 2, 0])
     writer.add_uint32("qwen35.full_attention_interval", layers)
@@ -183,6 +177,33 @@ def write_hybrid(path: Path, layers: int = 4) -> Path:
         writer.add_tensor(name, random.normal(0, 0.3, shape).astype(np.float32))
     _finish(writer)
     return path
+
+
+def _one_layer(path: Path, architecture: str, size: int, *, hidden: int) -> gguf.GGUFWriter:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(512)
+    writer.add_embedding_length(size)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(4)
+    writer.add_layer_norm_rms_eps(1e-6)
+    return writer
+
+
+def _attending(path: Path, architecture: str, layers: int, hidden: int, heads: int, size: int) -> gguf.GGUFWriter:
+    """A writer that has said what attention needs: `heads` of queries and one of keys and values, all of `size`."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(512)
+    writer.add_embedding_length(EMBD)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(size)
+    writer.add_value_length(size)
+    writer.add_layer_norm_rms_eps(1e-6)
+    return writer
 
 
 def _add_merges(writer: gguf.GGUFWriter, split: str) -> int:
