@@ -16,6 +16,7 @@ from pilotfish.plugins._cells.tokenizer import CellTokenizer, TokenizerCalls
 from pilotfish.plugins._ik.context import IkContext
 from pilotfish.plugins._ik.grammar import IkGrammar
 from pilotfish.plugins._ik.library import Library, engine_pin, log, open_library
+from pilotfish.plugins._ik.wide_blocks import at_once
 
 WIDEST = 32
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 31, WIDEST)  # what the check at load tries
@@ -42,6 +43,7 @@ class IkModel:
         params.type_v = cache_type(self._pin, setting.cache_type_v, _CACHE_TYPES)
         if setting.flash_attention is not None:
             params.flash_attn = setting.flash_attention
+        params.n_ubatch = at_once(self._pin, params.n_ubatch)
         return IkContext(self._library, self._handle, params, self._pin.name, width)
 
     def obstacle(self, context: CellContext) -> str:
