@@ -14,6 +14,7 @@ from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.hooks.errors import UsageError
 from pilotfish.ollama_overlay import tree
+from pilotfish.ollama_overlay.outlook import look
 from pilotfish.ollama_overlay.service import permanent_lines
 
 _PREFIX = click.option(
@@ -29,14 +30,23 @@ def overlay() -> None:
 @overlay.command("install")
 @click.option("--ollama", type=click.Path(path_type=Path), help="Your ollama binary; by default the first one found.")
 @_PREFIX
-def install(ollama: Path | None, prefix: Path | None) -> None:
-    """Make the overlay, or repair it after an update of Ollama."""
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def install(ollama: Path | None, prefix: Path | None, as_json: bool) -> None:
+    """Make the overlay, or repair it after an update of Ollama, and say what each model will run on."""
     place = prefix or tree.default_prefix()
     with err.status("Reading Ollama's binary and libraries (the first time, every library is hashed)"):
         found, changed = tree.install(place, ollama, state_dir())
     place = place.expanduser().absolute()
+    with err.status("Looking at the engines and at your models"):
+        prospect = look(found.original.library, state_dir())
+    if as_json:
+        made = {"prefix": place, "changed": changed, "record": dataclasses.asdict(found)}
+        click.echo(json.dumps({**made, **dataclasses.asdict(prospect)}, default=str))
+        return
     _print(f"{'installed' if changed else 'already up to date'}: {place}")
     _print(f"from Ollama {found.build}: {found.original.binary}")
+    for line in prospect.lines():
+        _print(line)
     _print("\nstart it now:\n  pilotfish overlay run" + (f" --prefix {place}" if prefix else ""))
     _print("\nor make it permanent with these two lines:")
     for line in permanent_lines(place, sys.platform):

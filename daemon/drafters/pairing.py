@@ -5,6 +5,7 @@ Nothing is generated and no weights are loaded: vocabularies and metadata decide
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,13 +15,21 @@ from typing import Any
 
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.reader import parse
+from pilotfish.daemon.config.types import ENGINES
 from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.drafters.memory_budget import memory_budget_for
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.coverage import text_coverage
 from pilotfish.hooks.errors import AdmissionRefused, EngineError, ModelNotFound
-from pilotfish.hooks.protocols import LoadableDrafter, ReadsVocabularies, TellsFootprint, Verifier, Vocabulary
+from pilotfish.hooks.protocols import (
+    CertifiableVerifier,
+    LoadableDrafter,
+    ReadsVocabularies,
+    TellsFootprint,
+    Verifier,
+    Vocabulary,
+)
 from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
 
@@ -98,9 +107,9 @@ class Pairing:
 def pair(target: str, drafter: str, host: LocalHost, options: EngineOptions) -> Pairing:
     """Look at a pair. `drafter` may also be a tokenizer file. Raises ModelNotFound, BrokenModel or EngineError."""
     registry = Registry.load(files.load())
-    verifier = registry.verifier("llama")
-    if verifier is None or not isinstance(verifier, ReadsVocabularies):
-        raise EngineError("reading vocabularies needs libllama; install it with: pip install 'pilotfish[llama]'")
+    verifier = _engine(registry, options)
+    if not isinstance(verifier, ReadsVocabularies):
+        raise EngineError(f"the engine {verifier.name} reads no vocabularies")
     pin = host.pin(target)
     with ExitStack() as opened:
         theirs = opened.enter_context(verifier.vocabulary(pin))
@@ -119,6 +128,17 @@ def pair(target: str, drafter: str, host: LocalHost, options: EngineOptions) -> 
             tokens_ratio=_ratio(ours, theirs),
             memory=_memory(verifier, pin, drafter, host, options),
         )
+
+
+def _engine(registry: Registry, options: EngineOptions) -> Verifier:
+    """The first engine that is there: all read vocabularies alike. Raises EngineError with the remedies."""
+    for name in ENGINES:
+        verifier = registry.verifier(name)
+        if isinstance(verifier, CertifiableVerifier):
+            with contextlib.suppress(EngineError, OSError):
+                verifier.fingerprint(options.state_dir)
+                return verifier
+    raise EngineError(f"reading vocabularies needs an engine; install one with: {', or: '.join(ENGINES.values())}")
 
 
 def _source(drafter: str, host: LocalHost) -> TargetPin | Path:

@@ -17,6 +17,7 @@ from pilotfish.plugins._ik.context import IkContext
 from pilotfish.plugins._ik.grammar import IkGrammar
 from pilotfish.plugins._ik.library import Library, engine_pin, log, open_library
 from pilotfish.plugins._ik.model_fitness import IK_CACHE_TYPES, check_model, check_vocabulary
+from pilotfish.plugins._ik.wide_blocks import at_once
 
 WIDEST = 31  # 32 begins another class of kernels in every build tried
 PROMPT_BLOCK = 128  # no slower than 512 on a CPU (docs/lab-notes.md), and a next turn has less to read again
@@ -42,6 +43,7 @@ class IkModel:
         params.type_v = cache_type(self._pin, setting.cache_type_v, IK_CACHE_TYPES)
         if setting.flash_attention is not None:
             params.flash_attn = setting.flash_attention
+        params.n_ubatch = at_once(self._pin, params.n_ubatch)
         return IkContext(self._library, self._handle, params, self._pin.name, width)
 
     def obstacle(self, context: CellContext) -> str:

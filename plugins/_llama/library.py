@@ -1,7 +1,8 @@
 """libllama itself: the one import of it, its log, and which build it is.
 
 `lib` is llama-cpp-python's low-level module, the complete C API as ctypes functions. Importing it costs about
-70 ms and 15 MB beside numpy; nothing imports this module before a model is loaded.
+70 ms and 15 MB beside numpy; nothing imports this module before a model is loaded. ImportError covers whatever
+is missing: the package, or its library.
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from llama_cpp import llama_cpp as lib
-
 from pilotfish.hooks.types import EnginePin
 from pilotfish.plugins._cells.log import EngineLog
 from pilotfish.plugins._llama.build import fingerprint_of
+
+try:
+    from llama_cpp import llama_cpp as lib
+except (OSError, RuntimeError) as error:
+    raise ImportError(
+        f"{error}; llama-cpp-python was installed without a library that loads, and with one by: "
+        "pip install --force-reinstall --no-cache-dir llama-cpp-python"
+    ) from error
 
 __all__ = ["engine_pin", "last_words", "lib", "library_folder", "send_log_to", "settle_log"]
 

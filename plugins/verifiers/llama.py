@@ -108,7 +108,7 @@ class LlamaVerifier:
     def _open_library(self, name: str) -> None:
         try:
             from pilotfish.plugins._llama import library
-        except (ImportError, OSError, RuntimeError) as error:  # no package, no library in it, one that does not load
+        except ImportError as error:
             raise EngineError(
                 f"{name}: libllama cannot be loaded ({error}); install it with: pip install 'pilotfish[llama]'"
             ) from error

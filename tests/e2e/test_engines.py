@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,25 @@ def test_ik_computes_and_its_ids_do_not_depend_on_drafts(overlay: Path, folder: 
     plain, about = answer(overlay, folder / "ik-plain", models, f"{engine}[drafters]\norder = []\n")
     assert about["lane"]["name"].startswith("ik: ")
     assert ids == plain
+
+
+def test_a_package_without_libraries_computes_on_those_of_ollama(
+    ollama_binary: Path, overlay: Path, folder: Path, models: Path, tmp_path: Path
+) -> None:
+    """As `CMAKE_ARGS=-DLLAMA_BUILD=OFF` installs it: nothing was compiled."""
+    spec = importlib.util.find_spec("llama_cpp")
+    assert spec is not None
+    assert spec.origin is not None
+    shutil.copytree(Path(spec.origin).parent, tmp_path / "llama_cpp", ignore=shutil.ignore_patterns("lib"))
+    config = tmp_path / "pilotfish.toml"
+    config.write_text('[engine]\nchoice = "llama"\n')
+    environment = {"PILOTFISH_CONFIG": str(config), "PYTHONPATH": str(tmp_path)}
+    with serving(overlay, folder / "without-libraries", models, environment) as server:
+        said = server.client.generate(MODEL, COPY, options={"temperature": 0, "num_predict": 8})
+        decision = server.decisions()[-1]
+        lane = server.runner().get("/pilotfish/explain").json()["lane"]
+    assert said.response
+    assert decision["decision"] == "runner", decision
+    assert f"with the libllama in {ollama_binary.resolve().parents[1] / 'lib' / 'ollama'}" in decision["reason"]
+    assert lane["name"]
+    assert not lane["name"].startswith("ik: ")
