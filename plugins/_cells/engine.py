@@ -52,6 +52,23 @@ class CellEngine:
         self.session = CellSession(self._slot, ids, sampler, self.lane, self._model.tokenizer, self._release)
         return self.session
 
+    def read_prompts_apart(self, free: Callable[[], int]) -> None:
+        """Read long prompts where this engine reads fastest, while `free()` bytes of memory leave room for it.
+
+        What is read so is not to the bit what decoding would have written: prompts keep whatever prefix they share, so
+        that answers depend on what was asked before, as stock's do. Where cells are kept by blocks, the lane reads.
+        """
+        if self.can_rollback and self.exact_cache:
+            self._slot.reader = self._model.prompts_apart(self.lane.setting, free)
+
+    @property
+    def prompts_read(self) -> str:
+        """Where long prompts are read, for a person; safe from any thread."""
+        if self._slot.reader is None:
+            return "in the lane"
+        obstacle = self._slot.reader.obstacle
+        return f"in the lane: {obstacle}" if obstacle else "with stock's cache types"
+
     def _prepare_slot(self, prompt: array[int], cache_prompt: bool) -> None:
         if self._conversations is not None and cache_prompt:
             self._conversations.hand_over(self._slot, prompt)
