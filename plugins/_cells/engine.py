@@ -11,6 +11,7 @@ from pilotfish.hooks.types import ConversationTotals, EnginePin, Lane, SamplingP
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.conversations import Conversations
 from pilotfish.plugins._cells.dialect import Model
+from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._cells.session import CellSession
 from pilotfish.plugins._cells.slot import CellSlot
 
@@ -25,6 +26,7 @@ class CellEngine:
     def __init__(self, model: Model, context: CellContext, lane: Lane, engine: EnginePin, slot: CellSlot) -> None:
         self._model, self._context, self._slot = model, context, slot
         self._conversations: Conversations | None = None
+        self._reader: PromptReader | None = None
         self.session: CellSession | None = None
         self.lane = lane
         self.engine = engine
@@ -59,14 +61,14 @@ class CellEngine:
         that answers depend on what was asked before, as stock's do. Where cells are kept by blocks, the lane reads.
         """
         if self.can_rollback and self.exact_cache:
-            self._slot.reader = self._model.prompts_apart(self.lane.setting, free)
+            self._reader = self._slot.reader = self._model.prompts_apart(self.lane.setting, free)
 
     @property
     def prompts_read(self) -> str:
         """Where long prompts are read, for a person; safe from any thread."""
-        if self._slot.reader is None:
+        if self._reader is None:
             return "in the lane"
-        obstacle = self._slot.reader.obstacle
+        obstacle = self._reader.obstacle
         return f"in the lane: {obstacle}" if obstacle else "with stock's cache types"
 
     def _prepare_slot(self, prompt: array[int], cache_prompt: bool) -> None:
