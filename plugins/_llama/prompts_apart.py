@@ -100,12 +100,11 @@ class MovedReading:
 
     def __init__(self, context: CellContext, lane: CellContext, kinds: tuple[int, int]) -> None:
         self._context, self._lane, self._kinds = context, lane, kinds
-        self._kept: CellState | None = None
         try:
+            self._kept = lane.state()
             if lane.size:
-                self._kept = lane.state()
-                there = moved(parse(self._kept.data), STOCK_KINDS)
-                context.restore(CellState(self._kept.cells, there))
+                there = moved(parse(self._kept.data), STOCK_KINDS, parse(context.state().data))
+                context.restore(CellState(lane.size, there))
         except BaseException:
             context.close()
             raise
@@ -119,8 +118,7 @@ class MovedReading:
         try:
             read = self._context.state()
             self.close()  # its memory goes before the copies are made
-            kept = parse(self._kept.data) if self._kept else None
-            state = CellState(read.cells, moved(parse(read.data), self._kinds, kept))
+            state = CellState(read.cells, moved(parse(read.data), self._kinds, parse(self._kept.data)))
         except (OverflowError, MemoryError) as error:
             raise EngineError(f"{self._lane.name}: cells could not be moved: {error}; feed the prompt again") from error
         finally:
@@ -129,7 +127,7 @@ class MovedReading:
             self._lane.restore(state)
         except EngineError:
             with suppress(EngineError):
-                if self._kept:
+                if self._kept.cells:
                     self._lane.restore(self._kept)
             raise
 

@@ -2,11 +2,12 @@
 
 The layout, little-endian, as read in `src/llama-kv-cache.cpp` and found in the builds tried:
 
-    magic, sequence, streams, cells                      4 bytes each
-    for every cell: position, how many sequences, which  4 bytes each
-    values transposed?, layers                           4 bytes each
-    for every layer: type (4), bytes a row (8), rows     the keys
-    for every layer: type (4), bytes a row (8), rows     the values
+    magic, sequence, streams of the cache                4 bytes each
+    for every stream: its cells of this sequence         4 bytes; where there are any, which is in one stream at most:
+      for every cell: position, how many sequences, which  4 bytes each
+      values transposed?, layers                           4 bytes each
+      for every layer: type (4), bytes a row (8), rows     the keys
+      for every layer: type (4), bytes a row (8), rows     the values
 
 Whatever does not read so to its last byte (a second cache for windows, a recurrent state, other numbers, another
 version) is refused, never guessed at.
@@ -24,7 +25,8 @@ from pilotfish.plugins._cells.context import Bytes
 from pilotfish.plugins._llama.half_floats import BF16, F16, Halves, converted
 
 MAGIC = 0xAF143CD8
-_LEAD, _CELL, _TAIL, _LAYER = 16, 12, 8, 12  # bytes: before the cells, of one, after them, before a layer's rows
+_WORD = 4  # bytes
+_LEAD, _CELL, _LAYER = 3, 3, 3  # words: before the streams, of a cell, before a layer's rows
 
 
 class UnknownLayout(EngineError):
@@ -43,54 +45,68 @@ class LayerRows:
         return converted(self.rows[start:], self.kind, kind)
 
 
+Side = tuple[LayerRows, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceBlob:
-    """`head` is everything before the layers; `sides` are the keys and the values, layer by layer."""
+    """`sequence` in a cache of `streams`, in its own of them. `sides` are keys and values, layer by layer."""
 
-    head: Bytes
-    cells: int
-    sides: tuple[tuple[LayerRows, ...], tuple[LayerRows, ...]]
+    sequence: int
+    streams: int
+    cells: int = 0
+    sides: tuple[Side, Side] = ((), ())
+
+
+class _Reader:
+    """Goes through a state from its beginning. Raises UnknownLayout at its end."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return self._data.nbytes - self._at
+
+    def take(self, size: int) -> Bytes:
+        _expect(size <= self.left, "ends too early")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def words(self, n: int) -> list[int]:
+        return [int(word) for word in self.take(_WORD * n).view(np.uint32)]
 
 
 def parse(data: Bytes) -> SequenceBlob:
     """`data` taken apart; nothing is copied. Raises UnknownLayout."""
-    try:
-        return _parse(data)
-    except (ValueError, IndexError) as error:  # shorter than it says
-        raise UnknownLayout(f"a sequence's state of {data.nbytes} bytes ends too early ({error})") from error
+    reader = _Reader(data)
+    magic, sequence, streams = reader.words(_LEAD)
+    _expect(magic == MAGIC and sequence < streams, "begins in another way")
+    found = SequenceBlob(sequence, streams)
+    for _ in range(streams):
+        (cells,) = reader.words(1)
+        if cells:
+            _expect(found.cells == 0, "has cells in several streams")
+            found = SequenceBlob(sequence, streams, cells, _sides(reader, cells))
+    _expect(reader.left == 0, "goes on after its last stream")
+    return found
 
 
-def _parse(data: Bytes) -> SequenceBlob:
-    magic, _, streams, cells = _numbers(data, 0, 4)
-    _expect(magic == MAGIC and streams == 1, "begins in another way")
-    marks = data[_LEAD : _LEAD + _CELL * cells].view(np.int32).reshape(cells, 3)
+def _sides(reader: _Reader, cells: int) -> tuple[Side, Side]:
+    marks = reader.take(_WORD * _CELL * cells).view(np.int32).reshape(cells, _CELL)
     in_order = np.array_equal(marks[:, 0], np.arange(cells)) and bool((marks[:, 1] == 1).all())
     _expect(in_order, "has cells in another order, or of several sequences")
-    at = _LEAD + _CELL * cells
-    transposed, layers = _numbers(data, at, 2)
+    transposed, layers = reader.words(2)
     _expect(transposed == 0, "has its values transposed")
-    head, at = data[: at + _TAIL], at + _TAIL
-    sides = []
-    for _ in range(2):
-        side = []
-        for _ in range(layers):
-            rows, at = _layer(data, at, cells)
-            side.append(rows)
-        sides.append(tuple(side))
-    _expect(at == data.nbytes, "goes on after its last layer")
-    return SequenceBlob(head, cells, (sides[0], sides[1]))
+    keys = tuple(_layer(reader, cells) for _ in range(layers))
+    return keys, tuple(_layer(reader, cells) for _ in range(layers))
 
 
-def _layer(data: Bytes, at: int, cells: int) -> tuple[LayerRows, int]:
-    kind, width, wider = _numbers(data, at, 3)
+def _layer(reader: _Reader, cells: int) -> LayerRows:
+    kind, width, wider = reader.words(_LAYER)
     _expect(kind in (F16, BF16) and wider == 0 and width % 2 == 0, "has cells of another number format")
-    start, end = at + _LAYER, at + _LAYER + cells * width
-    _expect(end <= data.nbytes, "ends too early")
-    return LayerRows(kind, data[start:end].view(np.uint16).reshape(cells, width // 2)), end
-
-
-def _numbers(data: Bytes, at: int, n: int) -> list[int]:
-    return [int(number) for number in data[at : at + 4 * n].view(np.uint32).reshape(n)]
+    return LayerRows(kind, reader.take(cells * width).view(np.uint16).reshape(cells, width // 2))
 
 
 def _expect(true: bool, otherwise: str) -> None:
@@ -98,24 +114,34 @@ def _expect(true: bool, otherwise: str) -> None:
         raise UnknownLayout(f"a sequence's state {otherwise}; this build of libllama lays it out in a way unknown here")
 
 
-def moved(source: SequenceBlob, kinds: tuple[int, int], kept: SequenceBlob | None = None) -> Bytes:
-    """The state that says of `source`'s cells the same with keys and values of `kinds`; the first ones are `kept`'s.
+def moved(source: SequenceBlob, kinds: tuple[int, int], into: SequenceBlob) -> Bytes:
+    """The state that gives `into`, a sequence of another cache, `source`'s cells with keys and values of `kinds`.
 
-    `kept` has these kinds already and is taken over bit for bit. Raises UnknownLayout where the two do not belong
-    together, and OverflowError where a number cannot be said in the new kind.
+    Cells that `into` holds already have these kinds; they are the first ones, and keep every bit. Raises UnknownLayout
+    where the two do not belong together, and OverflowError where a number cannot be said in the new kind.
     """
-    parts = [source.head]
-    for side, kind in enumerate(kinds):
-        layers, first = source.sides[side], kept.sides[side] if kept else ()
-        _expect(not kept or len(first) == len(layers), "has another number of layers than the one it continues")
+    marks = np.full((source.cells, _CELL), 1, np.int32)
+    marks[:, 0], marks[:, 2] = np.arange(source.cells), into.sequence
+    parts = [
+        _as_bytes(MAGIC, into.sequence, into.streams, *[0] * into.sequence, source.cells),
+        marks.reshape(-1).view(np.uint8),
+        _as_bytes(0, len(source.sides[0])),
+    ]
+    for layers, kept, kind in zip(source.sides, into.sides, kinds, strict=True):
+        _expect(len(kept) in (0, len(layers)), "has another number of layers than the one it continues")
         for i, layer in enumerate(layers):
-            parts += _layer_parts(layer, kind, first[i : i + 1])
+            parts += _layer_parts(layer, kind, kept[i : i + 1])
+    parts.append(_as_bytes(*[0] * (into.streams - into.sequence - 1)))
     return np.concatenate(parts)
 
 
 def _layer_parts(layer: LayerRows, kind: int, kept: Sequence[LayerRows]) -> Iterator[Bytes]:
     before = kept[0].rows if kept else layer.rows[:0]
     _expect(all(one.kind == kind for one in kept) and before.shape[1] == layer.rows.shape[1], "has other rows")
-    yield np.array([kind, 2 * layer.rows.shape[1], 0], np.uint32).view(np.uint8)
+    yield _as_bytes(kind, 2 * layer.rows.shape[1], 0)
     for rows in (before, layer.as_kind(kind, len(before))):
         yield np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+
+
+def _as_bytes(*words: int) -> Bytes:
+    return np.array(words, np.uint32).view(np.uint8)

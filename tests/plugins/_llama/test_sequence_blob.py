@@ -10,17 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.plugins._llama.half_floats import BF16, F16
-from pilotfish.plugins._llama.sequence_blob import MAGIC, UnknownLayout, moved, parse
+from pilotfish.plugins._llama.sequence_blob import MAGIC, SequenceBlob, UnknownLayout, moved, parse
 
 CELLS, LAYERS, WIDTH = 5, 2, 3
 
 
 def written(
-    kinds: tuple[int, int] = (F16, F16), cells: int = CELLS, *, magic: int = MAGIC, transposed: int = 0
+    kinds: tuple[int, int] = (F16, F16),
+    cells: int = CELLS,
+    *,
+    magic: int = MAGIC,
+    transposed: int = 0,
+    sequence: int = 0,
+    streams: int = 1,
 ) -> bytes:
     """As libllama lays it out; the numbers count up."""
-    parts = [struct.pack("<4I", magic, 0, 1, cells)]
-    parts += [struct.pack("<3I", position, 1, 0) for position in range(cells)]
+    parts = [struct.pack("<3I", magic, sequence, streams), bytes(4 * sequence), struct.pack("<I", cells)]
+    parts += [struct.pack("<3I", position, 1, sequence) for position in range(cells)]
     parts.append(struct.pack("<2I", transposed, LAYERS))
     count = 0
     for kind in kinds:
@@ -29,7 +35,11 @@ def written(
             bits = numbers.astype(np.float16).view(np.uint16) if kind == F16 else (numbers.view(np.uint32) >> 16)
             parts += [struct.pack("<IQ", kind, 2 * WIDTH), bits.astype(np.uint16).tobytes()]
             count += cells * WIDTH
-    return b"".join(parts)
+    return b"".join([*parts, bytes(4 * (streams - sequence - 1))])
+
+
+def empty(sequence: int = 0, streams: int = 1) -> SequenceBlob:
+    return parse(data(struct.pack("<3I", MAGIC, sequence, streams) + bytes(4 * streams)))
 
 
 def data(raw: bytes) -> np.ndarray:
@@ -41,13 +51,20 @@ def test_it_is_taken_apart_and_put_together_byte_for_byte() -> None:
     blob = parse(data(raw))
     assert (blob.cells, len(blob.sides[0]), len(blob.sides[1])) == (CELLS, LAYERS, LAYERS)
     assert blob.sides[1][1].rows.shape == (CELLS, WIDTH)
-    assert moved(blob, (F16, F16)).tobytes() == raw
+    assert moved(blob, (F16, F16), empty()).tobytes() == raw
 
 
 def test_keys_change_their_format_and_values_do_not() -> None:
-    there = moved(parse(data(written())), (BF16, F16))
+    there = moved(parse(data(written())), (BF16, F16), empty())
     assert there.tobytes() == written((BF16, F16))
-    assert moved(parse(there), (F16, F16)).tobytes() == written()
+    assert moved(parse(there), (F16, F16), empty()).tobytes() == written()
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 2])
+def test_they_come_to_the_sequence_and_the_stream_that_they_are_for(sequence: int) -> None:
+    there = moved(parse(data(written())), (BF16, F16), empty(sequence, 3))
+    assert there.tobytes() == written((BF16, F16), sequence=sequence, streams=3)
+    assert moved(parse(there), (F16, F16), empty()).tobytes() == written()
 
 
 def test_the_first_cells_are_taken_over_bit_for_bit_from_the_one_that_is_continued() -> None:
@@ -72,6 +89,7 @@ def test_the_first_cells_are_taken_over_bit_for_bit_from_the_one_that_is_continu
         (written() + b"\0", "goes on"),
         (written()[:-1], "ends too early"),
         (written()[:20], "ends too early"),
+        (written()[:8] + struct.pack("<I", 2) + written()[12:] * 2, "several streams"),
         (b"", "ends too early"),
     ],
 )
@@ -89,6 +107,7 @@ def test_a_byte_that_is_another_is_refused_or_only_a_number(at: int, byte: int) 
     except UnknownLayout:
         return
     assert (blob.cells, len(blob.sides[0])) == (CELLS, LAYERS)
+    assert blob.streams == 1
 
 
 def test_two_that_do_not_belong_together_are_refused() -> None:
