@@ -19,19 +19,20 @@ before the prompt is fed, commit without verify, anything after close) raises Pi
 
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
-`CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
-`Requantizes`; a probe: `ReadsLogits`.
+`RemembersConversations`, `ReadsPromptsApart`; `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`,
+`TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`; a probe: `ReadsLogits`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pilotfish.hooks.types import (
     Ack,
+    ConversationTotals,
     DeviceMemory,
     EngineOptions,
     EnginePin,
@@ -323,6 +324,41 @@ class TargetEngine(Protocol):
 
     def close(self) -> None:
         """Free the model."""
+        ...
+
+
+@runtime_checkable
+class RemembersConversations(Protocol):
+    """An engine that can keep in host memory what its slots give up, and write it back when it comes up again.
+
+    No answer depends on what it keeps. One that is only a `TargetEngine` keeps what its slots hold.
+    """
+
+    def remember(self, room: Callable[[int], int]) -> None:
+        """Begin to. `room(held)` says how many bytes may be held in all while `held` are; asked for every request."""
+        ...
+
+    @property
+    def remembered(self) -> ConversationTotals:
+        """How that stands; safe from any thread."""
+        ...
+
+
+@runtime_checkable
+class ReadsPromptsApart(Protocol):
+    """An engine that may read long prompts in another setting than its lane's, where that is faster.
+
+    Cells are then the same with speculation on and off for equal histories of requests; without it they are the same
+    whatever was asked before, where the lane says so.
+    """
+
+    def read_prompts_apart(self, free: Callable[[], int]) -> None:
+        """Begin to, where it can. `free()` says how many bytes of memory there are; asked for every long prompt."""
+        ...
+
+    @property
+    def prompts_read(self) -> str:
+        """Where long prompts are read, and why, for a person; safe from any thread."""
         ...
 
 

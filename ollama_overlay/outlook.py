@@ -82,16 +82,11 @@ def _outlook(report: ModelReport, config: Config, usable: set[str]) -> ModelOutl
         return ModelOutlook(report.name, reason=report.reason)
     if not config.speculation.enabled:
         return ModelOutlook(report.name, reason=f"speculation is switched off in {config.path or 'the config'}")
-    wanted = _wanted(config)
+    wanted = config.engines
     engines = tuple(name for name in wanted if name in usable)
     if not engines:
         return ModelOutlook(report.name, reason=f"{' and '.join(wanted)} cannot be used", missing=wanted)
     return ModelOutlook(report.name, engines)
-
-
-def _wanted(config: Config) -> tuple[str, ...]:
-    """The engines that the config leaves to a model."""
-    return (config.verifier,)
 
 
 def _columns(rows: Iterator[tuple[str, str]]) -> Iterator[str]:

@@ -12,15 +12,19 @@ import pytest
 
 from pilotfish.daemon.certify.certificate import CertificateStore, identity_of
 from pilotfish.daemon.config.types import Config, Engine, Speculation
+from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.runner.conversation_memory import remembered_by
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.loading import load
+from pilotfish.daemon.runner.long_prompts import long_prompts_read
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane
 from pilotfish.manifests.pins import pin_file
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.engines import VERIFIERS
 from tests.fakes.measured import certificate_of
+from tests.fakes.state import with_known_lanes
 from tests.manifests.builders import tiny_gguf
 
 pytestmark = pytest.mark.model
@@ -132,6 +136,24 @@ def test_where_the_chosen_engine_does_not_load_the_model_the_next_one_does(
         generator.engine.close()
 
 
+@pytest.mark.parametrize(("cache_ram", "cached", "hits"), [(64 << 20, 39, 1), (0, 0, 0)])
+def test_a_loaded_model_takes_a_conversation_up_again_if_the_launch_leaves_memory_for_it(
+    smollm2_path: Path, tmp_path: Path, cache_ram: int, cached: int, hits: int
+) -> None:
+    launch = Launch(smollm2_path, context=256, threads=1, cache_ram=cache_ram)
+    generator, _ = load(launch, Config(), with_known_lanes(tmp_path))
+
+    def ask(start: int) -> int:
+        request = GenerationRequest(tuple(range(start, start + 40)), n_predict=2)
+        return generator.generate(request, lambda tokens: None, lambda: False).timings.cache_n
+
+    try:
+        assert [ask(100), ask(500), ask(100)] == [0, 0, cached]
+        assert remembered_by(generator.engine).hits == hits
+    finally:
+        generator.engine.close()
+
+
 def test_where_no_engine_loads_the_model_the_first_ones_reason_is_told(
     tmp_path: Path, failing_ik: Callable[[Exception], None]
 ) -> None:
@@ -165,3 +187,19 @@ def test_without_libllama_the_other_engine_computes_alone(smollm2_path: Path, tm
     command = [sys.executable, "-c", WITHOUT_LIBLLAMA, str(smollm2_path), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "ik: no flash, K f16, V f16 [] False", done.stderr
+
+
+@pytest.mark.parametrize(("prompts", "where"), [("fast", "with stock's cache types"), ("lane", "in the lane")])
+def test_long_prompts_are_read_where_the_config_says(
+    smollm2_path: Path, tmp_path: Path, prompts: str, where: str
+) -> None:
+    launch, lane = Launch(smollm2_path, context=512, threads=1), EngineSetting("bf16", "f16")
+    pin, options = pin_file(smollm2_path, tmp_path), launch.engine_options(tmp_path)
+    identity = identity_of(pin, {"llama": LlamaVerifier().fingerprint(tmp_path)}, options)
+    certified = Lane("certified", (1, 2), lane, exact_cache=True)
+    CertificateStore(tmp_path).put(certificate_of(identity, certified))
+    generator, _ = load(launch, Config(engine=Engine(choice="llama", prompts=prompts)), tmp_path)
+    try:
+        assert long_prompts_read(generator.engine) == where
+    finally:
+        generator.engine.close()
