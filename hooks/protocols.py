@@ -15,11 +15,12 @@ A session's life, as the coordinator drives it::
     target.close(); draft.close()
 
 All calls of one session come from one thread at a time. No call may touch an event loop. A call out of turn (verify
-before the prompt is fed, commit without verify, anything after close) raises PilotfishError.
+before the prompt is fed, commit without verify, anything after close) raises PilotfishError. The sessions of an engine
+with slots take turns: between one's verify and its commit or rollback no other one forwards.
 
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
-`CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`.
+`CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines, `HasSlots`.
 """
 
 from __future__ import annotations
@@ -128,7 +129,9 @@ class SpeaksVocabulary(Protocol):
 
 @runtime_checkable
 class ServesSessions(Protocol):
-    """A drafter that can be used by several sessions at a time, which a draft host then lets it. Others serve one."""
+    """A drafter that can be used by several sessions at a time. Others serve one: a request that is answered beside
+    that one's goes without.
+    """
 
     @property
     def sessions(self) -> int:
@@ -307,7 +310,7 @@ class Tokenizer(Protocol):
 
 @runtime_checkable
 class TargetEngine(Protocol):
-    """A loaded target model with one slot."""
+    """A loaded target model. One that is not `HasSlots` has one slot: a session is closed before the next is opened."""
 
     lane: Lane
     engine: EnginePin
@@ -322,6 +325,32 @@ class TargetEngine(Protocol):
 
     def close(self) -> None:
         """Free the model."""
+        ...
+
+
+@runtime_checkable
+class SlotSession(TargetSession, Protocol):
+    """A session of an engine with slots."""
+
+    @property
+    def slot(self) -> int:
+        """Which one it has: from 0 to `slots` - 1."""
+        ...
+
+
+@runtime_checkable
+class HasSlots(Protocol):
+    """An engine that keeps as many sessions open at once as it has slots. What one does changes no other's rows."""
+
+    @property
+    def slots(self) -> int:
+        """How many; at least one."""
+        ...
+
+    def open(
+        self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True, slot: int | None = None
+    ) -> SlotSession:
+        """As `TargetEngine.open`, in `slot`, which must be free, or in the free one that suits the prompt best."""
         ...
 
 

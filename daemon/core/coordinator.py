@@ -41,12 +41,10 @@ from pilotfish.daemon.core.tally import Tally
 from pilotfish.daemon.drafters.guard import Guard
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import RunningDigest
-from pilotfish.hooks.protocols import Rows, TargetEngine, TargetSession
+from pilotfish.hooks.protocols import Rows, SlotSession, TargetEngine, TargetSession
 from pilotfish.hooks.types import Proposal
 
 log = logging.getLogger("pilotfish.coordinator")
-
-Emit = Callable[[Sequence[OutputToken]], None]
 
 
 class State(enum.Enum):
@@ -85,20 +83,22 @@ class Coordinator:
         self._stop_type = StopType.NONE
         self._truncated = False
         self._tally = Tally(clock)
+        self._started = self._drafted = 0.0  # when the round began, and when it had its proposal
 
-    def run(self, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
-        """Generate until the end; `emit` gets each round's tokens, at least one. Raises what the target raises."""
-        try:
-            while self.state is State.PREFILL and not cancelled():
-                self._prefill()
-            while self.state is State.READY and not cancelled():
-                emit(self._round())
-        except BaseException:
-            self._undo()
-            raise
-        return self._outcome()
+    def turn(self) -> list[OutputToken]:
+        """One step towards the end, with no other request beside it: a prompt block, which gives no tokens, or a round.
 
-    def _prefill(self) -> None:
+        Raises what the target raises; then, and wherever else a session is left before its end, `undo` comes next.
+        """
+        if self.state is State.PREFILL:
+            self.prefill()
+            return []
+        draft = self.propose()
+        rows = self._target.verify(draft.proposal.tokens)
+        return self.take(rows, draft)
+
+    def prefill(self) -> None:
+        """Feed the next prompt block."""
         if self._target.prefill() > 0:
             return
         if self._request.n_predict == 0:
@@ -106,28 +106,31 @@ class Coordinator:
         else:
             self.state = State.READY
 
-    def _round(self) -> list[OutputToken]:
-        started, position = self._clock(), self._expected.position
+    def propose(self) -> Draft:
+        """Begin a round: what is to be verified in its forward."""
+        self._started, position = self._clock(), self._expected.position
         draft = self._proposing.draft(position, self._room(position))
-        guard, proposal = draft.guard, draft.proposal
-        drafted = self._clock()
-        rows = self._target.verify(proposal.tokens)
+        self._drafted = self._clock()
+        return draft
+
+    def take(self, rows: Rows, draft: Draft) -> list[OutputToken]:
+        """End a round with its forward's `rows`: the tokens that are committed, at least one."""
         self.state = State.VERIFIED
-        proposal = proposal.first(len(rows) - 1)  # at the end of the context, padding may leave less room
         verified = self._clock()
+        guard, proposal = draft.guard, draft.proposal.first(len(rows) - 1)  # padding may leave less room at the end
         output_tokens = self._accept(rows, proposal)
         self._commit([e.token for e in output_tokens], draft)
         ended = self._clock()
         round = Round(
-            position=position,
+            position=draft.position,
             width=self._engine.lane.pad(1 + len(proposal)),
             drafter=guard.name if guard else "",
             proposal=proposal,
             accepted=sum(e.drafted for e in output_tokens),
             committed=len(output_tokens),
-            draft_seconds=drafted - started,
-            verify_seconds=verified - drafted,
-            seconds=ended - started,
+            draft_seconds=self._drafted - self._started,
+            verify_seconds=verified - self._drafted,
+            seconds=ended - self._started,
             waited=draft.waited,
             contended=draft.contended or self._proposing.busy,
         )
@@ -188,7 +191,7 @@ class Coordinator:
         if self._stop_type is not StopType.NONE:
             self._end(self._stop_type)
 
-    def _undo(self) -> None:
+    def undo(self) -> None:
         """Every exit that is not a commit is a rollback."""
         was, self.state = self.state, State.FAILED
         if was is not State.VERIFIED:
@@ -204,33 +207,17 @@ class Coordinator:
         self._stop_type = stop_type
         self.state = State.DONE
 
-    def _outcome(self) -> Outcome:
+    def outcome(self) -> Outcome:
+        """How it ended, or how far it came."""
         lane = self._engine.lane
         return Outcome(
             stop_type=self._stop_type,
             timings=self._tally.timings(len(self._request.prompt), self._target.cached),
             stopping_word=self._text.stopping_word if self._stop_type is StopType.WORD else "",
             truncated=self._truncated,
+            slot=self._target.slot if isinstance(self._target, SlotSession) else 0,
             parity=lane.parity,
             lane=lane.name,
             speculated=self._tally.drafted > 0,
             report=self._tally.report(self._guards),
         )
-
-
-def run_session(
-    engine: TargetEngine,
-    request: GenerationRequest,
-    guards: Sequence[Guard],
-    controller: Controller,
-    emit: Emit,
-    cancelled: Callable[[], bool],
-    clock: Callable[[], float] = time.perf_counter,
-) -> Outcome:
-    """Open the target, run the request, and close the target however it ends. The guards stay the caller's."""
-    target = engine.open(request.prompt, request.sampling, cache_prompt=request.cache_prompt)
-    coordinator = Coordinator(engine, target, request, guards=guards, controller=controller, clock=clock)
-    try:
-        return coordinator.run(emit, cancelled)
-    finally:
-        target.close()

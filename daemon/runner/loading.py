@@ -18,7 +18,7 @@ from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.model_card import ModelCard
-from pilotfish.hooks.protocols import TargetEngine
+from pilotfish.hooks.protocols import HasSlots, TargetEngine
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.pins import pin_file
@@ -72,6 +72,7 @@ def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMe
         n_ctx=engine.n_ctx,
         n_vocab=engine.n_vocab,
         lane=engine.lane,
+        slots=engine.slots if isinstance(engine, HasSlots) else 1,
         vocab_type=_VOCAB_TYPES.get(pin.tokenizer.model, 0),
         n_ctx_train=metadata.context_length,
         n_embd=metadata.embedding_length,

@@ -69,6 +69,7 @@ class FakeEngine:
         pieces: dict[int, bytes] | None = None,
         eog: frozenset[int] = frozenset({EOS}),
         noise: bool = False,
+        slots: int = 1,
         on_forward: Callable[[int], None] = lambda width: None,
     ) -> None:
         self.lane = Lane("fake", tuple(widths))
@@ -78,25 +79,34 @@ class FakeEngine:
         self.eog = eog
         self.tokenizer = FakeTokenizer(pieces or {}, eog)
         self.script = script
+        self.slots = slots
         self.noise = noise  # rows depend on the width of the forward, as real kernels' do outside a lane
         self.on_forward = on_forward
         self.widths: list[int] = []  # of every forward since the engine was made
         self.lie_at: int | None = None  # acknowledge a wrong history from this round on
         self.open_sessions = 0
-        self._cache: list[int] = []
+        self.uncommitted: FakeSession | None = None  # whose forward is the last one, and neither kept nor taken back
+        self._caches: list[list[int] | None] = [[] for _ in range(slots)]  # None while a session is open
 
-    def open(self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True) -> FakeSession:
+    def open(
+        self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True, slot: int | None = None
+    ) -> FakeSession:
         if len(prompt) >= self.n_ctx:
             raise ContextOverflow(len(prompt), self.n_ctx)
-        cached = min(shared_prefix(self._cache, prompt), len(prompt) - 1) if cache_prompt else 0
+        free = [i for i, cache in enumerate(self._caches) if cache is not None and slot in (i, None)]
+        if not free:
+            raise ProtocolViolation("the slot is taken")
+        best = max(free, key=lambda i: shared_prefix(self._caches[i] or (), prompt))
+        kept, self._caches[best] = self._caches[best] or [], None
+        cached = min(shared_prefix(kept, prompt), len(prompt) - 1) if cache_prompt else 0
         self.open_sessions += 1
-        return FakeSession(self, prompt, sampling, cached)
+        return FakeSession(self, best, prompt, sampling, cached)
 
     def close(self) -> None:
-        self._cache = []
+        self._caches = [[] for _ in self._caches]
 
-    def keep(self, tokens: Sequence[int]) -> None:
-        self._cache = list(tokens)
+    def keep(self, slot: int, tokens: Sequence[int]) -> None:
+        self._caches[slot] = list(tokens)
         self.open_sessions -= 1
 
     def candidates(self, history: Sequence[int], width: int) -> list[int]:
@@ -109,7 +119,10 @@ class FakeEngine:
 class FakeSession:
     """A TargetSession that raises ProtocolViolation when it is misused."""
 
-    def __init__(self, engine: FakeEngine, prompt: Sequence[int], sampling: SamplingParams, cached: int) -> None:
+    def __init__(
+        self, engine: FakeEngine, slot: int, prompt: Sequence[int], sampling: SamplingParams, cached: int
+    ) -> None:
+        self.slot = slot
         self.cached = cached
         self.history = History(prompt)
         self.cells = list(prompt[:cached])  # what the cache holds
@@ -125,6 +138,7 @@ class FakeSession:
         end = self._prompt - 1
         block = self.history.tokens[len(self.cells) : min(end, len(self.cells) + BLOCK)]
         if block:
+            self._check_turn()
             self._engine.on_forward(len(block))
         self.cells.extend(block)
         return end - len(self.cells)
@@ -137,10 +151,16 @@ class FakeSession:
         width = self._engine.lane.pad(1 + len(proposals))
         if len(self.cells) + 1 + len(proposals) > self._engine.n_ctx:
             raise EngineError("the context is full")
+        self._check_turn()
         self._engine.widths.append(width)
         self._engine.on_forward(width)
+        self._engine.uncommitted = self
         self._rows = FakeRows(self, tuple(proposals), width)
         return self._rows
+
+    def _check_turn(self) -> None:
+        if self._engine.uncommitted is not None:
+            raise ProtocolViolation("a forward, but another session has not committed its own")
 
     def draw(self, history: Sequence[int], width: int) -> int:
         if self._engine.script is not None:
@@ -158,7 +178,7 @@ class FakeSession:
     def commit(self, tokens: Sequence[int]) -> Ack:
         if self._rows is None or list(tokens) != self._rows.picks or not tokens:
             raise ProtocolViolation(f"commit of {list(tokens)}, but the picks are {self._rows and self._rows.picks}")
-        self._rows = None
+        self._rows = self._engine.uncommitted = None
         self.cells = [*self.history.tokens, *tokens[:-1]]
         ack = self.history.commit(tokens)
         if self._engine.lie_at is not None and ack.round >= self._engine.lie_at:
@@ -166,14 +186,20 @@ class FakeSession:
         return ack
 
     def rollback(self) -> Ack:
-        self._rows = None
+        self._forget()
         return self.history.ack()
 
     def close(self) -> None:
         if self._closed:
             raise ProtocolViolation("closed twice")
         self._closed = True
-        self._engine.keep(self.cells)
+        self._forget()
+        self._engine.keep(self.slot, self.cells)
+
+    def _forget(self) -> None:
+        self._rows = None
+        if self._engine.uncommitted is self:
+            self._engine.uncommitted = None
 
 
 class FakeRows:

@@ -8,7 +8,7 @@ import threading
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from pilotfish.daemon.runner.engine_thread import Job
+from pilotfish.daemon.runner.job import Job
 from pilotfish.daemon.runner.server import Server
 from pilotfish.hooks.errors import BrokenModel
 from tests.daemon.runner.scripted import (
