@@ -16,11 +16,13 @@ A session's life, as the coordinator drives it::
 
 All calls of one session come from one thread at a time. No call may touch an event loop. A call out of turn (verify
 before the prompt is fed, commit without verify, anything after close) raises PilotfishError. The sessions of an engine
-with slots take turns: between one's verify and its commit or rollback no other one forwards.
+with slots take turns: between one's verify and its commit or rollback no other one forwards, but for those that were
+verified together.
 
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
-`CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines, `HasSlots`.
+`CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines,
+`HasSlots` and `VerifiesTogether`.
 """
 
 from __future__ import annotations
@@ -351,6 +353,24 @@ class HasSlots(Protocol):
         self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True, slot: int | None = None
     ) -> SlotSession:
         """As `TargetEngine.open`, in `slot`, which must be free, or in the free one that suits the prompt best."""
+        ...
+
+
+@runtime_checkable
+class VerifiesTogether(HasSlots, Protocol):
+    """An engine that can forward several sessions at once. One that is not forwards them one after the other."""
+
+    def together(self, width: int) -> int:
+        """How many sessions may forward `width` tokens each at once, `width` being one of the lane's: their rows were
+        shown to be those that each has alone. 1 where that was not shown for any two.
+        """
+        ...
+
+    def verify_together(self, wishes: Sequence[tuple[TargetSession, Sequence[int]]]) -> Sequence[Rows]:
+        """One forward of `[pending] + proposals` of every session, as `verify`, all padded to the widest of them.
+
+        Each session must be committed or rolled back afterwards. Raises EngineError: then all of them have failed.
+        """
         ...
 
 

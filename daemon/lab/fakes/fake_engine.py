@@ -70,6 +70,7 @@ class FakeEngine:
         eog: frozenset[int] = frozenset({EOS}),
         noise: bool = False,
         slots: int = 1,
+        joins: int = 1,
         on_forward: Callable[[int], None] = lambda width: None,
     ) -> None:
         self.lane = Lane("fake", tuple(widths))
@@ -80,12 +81,13 @@ class FakeEngine:
         self.tokenizer = FakeTokenizer(pieces or {}, eog)
         self.script = script
         self.slots = slots
+        self.joins = joins  # tokens that a forward of several sessions may have
         self.noise = noise  # rows depend on the width of the forward, as real kernels' do outside a lane
         self.on_forward = on_forward
-        self.widths: list[int] = []  # of every forward since the engine was made
+        self.widths: list[int] = []  # of every forward since the engine was made, that of several sessions in all
         self.lie_at: int | None = None  # acknowledge a wrong history from this round on
         self.open_sessions = 0
-        self.uncommitted: FakeSession | None = None  # whose forward is the last one, and neither kept nor taken back
+        self.uncommitted: set[FakeSession] = set()  # whose forward is the last one, and neither kept nor taken back
         self._caches: list[list[int] | None] = [[] for _ in range(slots)]  # None while a session is open
 
     def open(
@@ -108,6 +110,19 @@ class FakeEngine:
     def keep(self, slot: int, tokens: Sequence[int]) -> None:
         self._caches[slot] = list(tokens)
         self.open_sessions -= 1
+
+    def together(self, width: int) -> int:
+        return max(1, min(self.slots, self.joins // width))
+
+    def verify_together(self, wishes: Sequence[tuple[FakeSession, Sequence[int]]]) -> list[FakeRows]:
+        width = self.lane.pad(max(1 + len(proposals) for _, proposals in wishes))
+        if len(wishes) > self.together(width):
+            raise ProtocolViolation(f"{len(wishes)} sessions of width {width} at once")
+        for session, proposals in wishes:
+            session.check(proposals)
+        self.widths.append(width * len(wishes))
+        self.on_forward(width * len(wishes))
+        return [session.verified(proposals, width * len(wishes)) for session, proposals in wishes]
 
     def candidates(self, history: Sequence[int], width: int) -> list[int]:
         """The possible next tokens after `history`, likeliest first."""
@@ -144,22 +159,30 @@ class FakeSession:
         return end - len(self.cells)
 
     def verify(self, proposals: Sequence[int]) -> FakeRows:
+        self.check(proposals)
+        width = self._engine.lane.pad(1 + len(proposals))
+        self._engine.widths.append(width)
+        self._engine.on_forward(width)
+        return self.verified(proposals, width)
+
+    def check(self, proposals: Sequence[int]) -> None:
+        """Raise unless a forward may come now."""
         if self._closed or self._rows is not None or len(self.cells) != len(self.history) - 1:
             raise ProtocolViolation("verify out of turn")
         if any(not 0 <= token < self._engine.n_vocab for token in proposals):
             raise ProtocolViolation("a proposal outside the vocabulary reached the engine")
-        width = self._engine.lane.pad(1 + len(proposals))
         if len(self.cells) + 1 + len(proposals) > self._engine.n_ctx:
             raise EngineError("the context is full")
         self._check_turn()
-        self._engine.widths.append(width)
-        self._engine.on_forward(width)
-        self._engine.uncommitted = self
+
+    def verified(self, proposals: Sequence[int], width: int) -> FakeRows:
+        """The rows of a forward of `width` tokens, those of other sessions included."""
+        self._engine.uncommitted.add(self)
         self._rows = FakeRows(self, tuple(proposals), width)
         return self._rows
 
     def _check_turn(self) -> None:
-        if self._engine.uncommitted is not None:
+        if self._engine.uncommitted:
             raise ProtocolViolation("a forward, but another session has not committed its own")
 
     def draw(self, history: Sequence[int], width: int) -> int:
@@ -178,7 +201,7 @@ class FakeSession:
     def commit(self, tokens: Sequence[int]) -> Ack:
         if self._rows is None or list(tokens) != self._rows.picks or not tokens:
             raise ProtocolViolation(f"commit of {list(tokens)}, but the picks are {self._rows and self._rows.picks}")
-        self._rows = self._engine.uncommitted = None
+        self._forget()
         self.cells = [*self.history.tokens, *tokens[:-1]]
         ack = self.history.commit(tokens)
         if self._engine.lie_at is not None and ack.round >= self._engine.lie_at:
@@ -198,8 +221,7 @@ class FakeSession:
 
     def _forget(self) -> None:
         self._rows = None
-        if self._engine.uncommitted is self:
-            self._engine.uncommitted = None
+        self._engine.uncommitted.discard(self)
 
 
 class FakeRows:
