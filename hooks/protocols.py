@@ -21,19 +21,20 @@ verified together.
 
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
-`CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines,
-`HasSlots` and `VerifiesTogether`.
+`CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines, `HasSlots`,
+`VerifiesTogether` and `RemembersConversations`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pilotfish.hooks.types import (
     Ack,
+    ConversationTotals,
     DeviceMemory,
     EngineOptions,
     EnginePin,
@@ -371,6 +372,23 @@ class VerifiesTogether(HasSlots, Protocol):
 
         Each session must be committed or rolled back afterwards. Raises EngineError: then all of them have failed.
         """
+        ...
+
+
+@runtime_checkable
+class RemembersConversations(Protocol):
+    """An engine that can keep in host memory what its slots give up, and write it back when it comes up again.
+
+    No answer depends on what it keeps. One that is only a `TargetEngine` keeps what its slots hold.
+    """
+
+    def remember(self, room: Callable[[int], int]) -> None:
+        """Begin to. `room(held)` says how many bytes may be held in all while `held` are; asked for every request."""
+        ...
+
+    @property
+    def remembered(self) -> ConversationTotals:
+        """How that stands; safe from any thread."""
         ...
 
 

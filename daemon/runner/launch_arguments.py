@@ -8,6 +8,7 @@ stock server instead.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from pilotfish.manifests.blob_users import Blob, blob_of
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 DEFAULT_CONTEXT = 4096  # tokens, when the launch does not say (or says 0)
+DEFAULT_CACHE_RAM = 8192 << 20  # bytes, llama-server's own
+CACHE_RAM_VARIABLE = "LLAMA_ARG_CACHE_RAM"  # llama-server reads it where the flag is not given
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Launch:
     flash_attention: bool | None = None
     chat_template: str = ""  # a template's text, or "chatml"; empty means the model's own
     n_predict: int = -1  # tokens, for requests that set none
+    cache_ram: int | None = DEFAULT_CACHE_RAM  # bytes for conversations outside the slots; None: no limit, 0: none
     context_shift: bool = False  # asked for; this runner ends an answer with `limit` at a full context instead
     blob: Blob | None = None  # whose weights `model` is, if it lies in a model store and somebody looked
 
@@ -74,9 +78,14 @@ class Launch:
         )
 
 
-def parse(argv: Sequence[str]) -> Launch:
-    """A launch from `argv` (without the program's name). Raises UsageError, naming the flag and the remedy."""
+def parse(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> Launch:
+    """A launch from `argv` (without the program's name) and llama-server's variables in `environment`.
+
+    Raises UsageError, naming the flag and the remedy.
+    """
     seen: dict[str, object] = {}
+    if CACHE_RAM_VARIABLE in environment:
+        seen.update(_cache_ram(CACHE_RAM_VARIABLE, environment[CACHE_RAM_VARIABLE]))
     words = list(argv)
     while words:
         flag = words.pop(0)
@@ -152,6 +161,11 @@ def _context(flag: str, text: str) -> Mapping[str, object]:
     return {"context": value or DEFAULT_CONTEXT}
 
 
+def _cache_ram(flag: str, text: str) -> Mapping[str, object]:
+    mebibytes = _whole("cache_ram", -1)(flag, text)["cache_ram"]
+    return {"cache_ram": None if mebibytes == -1 else int(str(mebibytes)) << 20}
+
+
 def _threads(flag: str, text: str) -> Mapping[str, object]:
     value = _whole("threads", -1, 4096)(flag, text)["threads"]
     return {"threads": value if isinstance(value, int) and value > 0 else None}
@@ -188,6 +202,7 @@ _VALUES: dict[str, _Reader] = {
     **dict.fromkeys(("-np", "--parallel"), _whole("parallel", 1, 256)),
     **dict.fromkeys(("-sps", "--slot-prompt-similarity"), _share("slot_similarity")),
     **dict.fromkeys(("-t", "--threads"), _threads),
+    **dict.fromkeys(("-cram", "--cache-ram"), _cache_ram),
     **dict.fromkeys(("-b", "--batch-size"), _whole("batch_size", 1, 2**20)),
     **dict.fromkeys(("-n", "--predict", "--n-predict"), _whole("n_predict", -1)),
     **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers"), _gpu_layers),
@@ -217,7 +232,7 @@ _HARMLESS_SWITCHES = """
 _HARMLESS_VALUES = """
     -lv --verbosity --log-verbosity --log-file --log-colors -ub --ubatch-size --keep -tb --threads-batch
     --image-min-tokens --image-max-tokens --split-mode -sm --main-gpu -mg --spec-draft-n-max --spec-draft-n-min
-    --cache-ram -cram --timeout -to --threads-http --prio --poll
+    --timeout -to --threads-http --prio --poll
 """
 _IGNORED_SWITCHES = frozenset(_HARMLESS_SWITCHES.split())
 _IGNORED_VALUES = frozenset(_HARMLESS_VALUES.split())

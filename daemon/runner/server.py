@@ -13,6 +13,7 @@ from aiohttp import web
 from pilotfish.daemon.http.gate import gate
 from pilotfish.daemon.http.json_text import kind, parse_object
 from pilotfish.daemon.registry.containment import guarded
+from pilotfish.daemon.runner.conversation_memory import remembered_by
 from pilotfish.daemon.runner.engine_thread import EngineThread, Generates
 from pilotfish.daemon.runner.metrics import CONTENT_TYPE, Metrics
 from pilotfish.daemon.runner.model_card import ModelCard, models_json, props_json, slots_json
@@ -165,6 +166,8 @@ class Server:
     async def _metrics(self, request: web.Request) -> web.Response:
         self.metrics.processing = len(self._engine.running)
         self.metrics.deferred = self._engine.waiting
+        if self._engine.generator is not None:
+            self.metrics.remembered = remembered_by(self._engine.generator.engine)
         return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _explain(self, request: web.Request) -> web.Response:

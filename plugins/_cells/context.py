@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pilotfish.hooks.errors import EngineError
 
 IdArray = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
 
 _DECODE_ERRORS = {
     1: "its cache has no room for the block",
@@ -25,6 +27,20 @@ _DECODE_ERRORS = {
     -2: "memory could not be allocated",
     -3: "the computation failed",
 }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellState:
+    """A copy of `cells` cells in host memory, in the library's own form: for contexts of the same model and setting in
+    this process, and nothing else. The library may end the process over bytes that it did not write."""
+
+    cells: int
+    data: Bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.data.nbytes
 
 
 class CellContext(ABC):
@@ -55,6 +71,18 @@ class CellContext(ABC):
     @abstractmethod
     def _remove_all(self) -> None:
         """Make the cache forget every cell."""
+
+    @abstractmethod
+    def _state_size(self) -> int:
+        """Bytes of the sequence's state."""
+
+    @abstractmethod
+    def _read_state(self, data: Bytes) -> int:
+        """Copy the sequence's state into `data`; how many bytes were written."""
+
+    @abstractmethod
+    def _write_state(self, data: Bytes) -> bool:
+        """Make the empty sequence what `data` says; False when the library refuses."""
 
     @abstractmethod
     def _last_words(self) -> str:
@@ -123,6 +151,30 @@ class CellContext(ABC):
         """Forget every cell."""
         self._remove_all()
         self.size = 0
+
+    def state_size(self) -> int:
+        """Bytes that `state` would take."""
+        return self._state_size()
+
+    def state(self) -> CellState:
+        """What the cells hold, for `restore`. Raises EngineError, or MemoryError when there is no room for the copy."""
+        data = np.empty(self._state_size(), dtype=np.uint8)
+        if (written := self._read_state(data)) != data.nbytes:
+            raise EngineError(
+                f"{self.name}: {written} of {data.nbytes} bytes of its cells could be read: {self._last_words()}; "
+                "feed the prompt again"
+            )
+        return CellState(self.size, data)
+
+    def restore(self, state: CellState) -> None:
+        """Hold what `state` says instead of what is held. Raises EngineError; nothing is held then."""
+        self.clear()
+        if state.cells > self.cells:
+            raise EngineError(f"{self.name}: {state.cells} saved cells do not fit {self.cells}; feed the prompt again")
+        if not self._write_state(state.data):
+            self.clear()
+            raise EngineError(f"{self.name}: saved cells were refused: {self._last_words()}; feed the prompt again")
+        self.size = state.cells
 
     def wait(self) -> None:
         """Until the last forward is computed, where the device works on its own."""

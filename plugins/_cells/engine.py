@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pilotfish.hooks.errors import ContextOverflow, ProtocolViolation, RequestError
 from pilotfish.hooks.protocols import Tokenizer
-from pilotfish.hooks.types import EnginePin, Lane, SamplingParams
+from pilotfish.hooks.types import ConversationTotals, EnginePin, Lane, SamplingParams
 from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.conversations import Conversations
 from pilotfish.plugins._cells.dialect import Model
 from pilotfish.plugins._cells.session import CellSession
 from pilotfish.plugins._cells.slot import CellSlot
 
 
 class CellEngine:
-    """A `TargetEngine`. It owns the model and its context; `close` frees both.
+    """A `TargetEngine` that `RemembersConversations`. It owns the model and its context; `close` frees both.
 
     `can_rollback` is False for models whose cache cannot give up its last cells: they decode plainly.
     `exact_cache` says that an earlier request's prefix may be kept wherever it ends.
@@ -23,6 +24,7 @@ class CellEngine:
 
     def __init__(self, model: Model, context: CellContext, lane: Lane, engine: EnginePin, slot: CellSlot) -> None:
         self._model, self._context, self._slot = model, context, slot
+        self._conversations: Conversations | None = None
         self.session: CellSession | None = None
         self.lane = lane
         self.engine = engine
@@ -46,10 +48,29 @@ class CellEngine:
             raise ProtocolViolation("the engine has one slot and a session is open in it; close that one first")
         ids = self._checked(prompt)
         sampler = self._model.sampler(self._context, sampling, ids, self.eog)
-        if not cache_prompt:
-            self._slot.clear()
+        self._prepare_slot(ids, cache_prompt)
         self.session = CellSession(self._slot, ids, sampler, self.lane, self._model.tokenizer, self._release)
         return self.session
+
+    def _prepare_slot(self, prompt: array[int], cache_prompt: bool) -> None:
+        if self._conversations is not None and cache_prompt:
+            self._conversations.hand_over(self._slot, prompt)
+        elif self._conversations is not None:
+            self._conversations.put_aside(self._slot)
+        if not cache_prompt:
+            self._slot.clear()
+
+    def remember(self, room: Callable[[int], int]) -> None:
+        """Keep in host memory what the slot gives up, unless its cells cannot be cut back to what prompts share."""
+        if self.can_rollback:
+            self._conversations = Conversations(room)
+
+    @property
+    def remembered(self) -> ConversationTotals:
+        """How many conversations are kept, and what became of others."""
+        if self._conversations is not None:
+            return self._conversations.summary
+        return ConversationTotals(obstacle="no more was asked for" if self.can_rollback else self.lane.reason)
 
     def _checked(self, prompt: Sequence[int]) -> array[int]:
         try:

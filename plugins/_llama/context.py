@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.context import Bytes, CellContext
 from pilotfish.plugins._llama.library import last_words, lib
+
+_BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 
 class LlamaContext(CellContext):
@@ -32,6 +35,15 @@ class LlamaContext(CellContext):
 
     def _remove_all(self) -> None:
         lib.llama_memory_clear(self._memory, False)
+
+    def _state_size(self) -> int:
+        return int(lib.llama_state_seq_get_size(self.handle, 0))
+
+    def _read_state(self, data: Bytes) -> int:
+        return int(lib.llama_state_seq_get_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, 0))
+
+    def _write_state(self, data: Bytes) -> bool:
+        return bool(lib.llama_state_seq_set_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, 0))
 
     def _last_words(self) -> str:
         return last_words()

@@ -43,6 +43,28 @@ def test_what_the_launch_leaves_open_stays_open():
 
 
 @pytest.mark.parametrize(
+    ("flags", "environment", "expected"),
+    [
+        ("", {}, 8192 << 20),
+        ("-cram 0", {}, 0),
+        ("--cache-ram 300", {}, 300 << 20),
+        ("--cache-ram -1", {}, None),
+        ("", {"LLAMA_ARG_CACHE_RAM": "5"}, 5 << 20),
+        ("--cache-ram 6", {"LLAMA_ARG_CACHE_RAM": "5"}, 6 << 20),
+    ],
+)
+def test_the_memory_for_conversations_is_what_the_flag_says_or_else_the_variable(
+    flags: str, environment: dict[str, str], expected: int | None
+) -> None:
+    assert parse(["--model", "m.gguf", *flags.split()], environment).cache_ram == expected
+
+
+def test_a_variable_that_is_no_number_is_named() -> None:
+    with pytest.raises(UsageError, match="LLAMA_ARG_CACHE_RAM: expected a whole number, got 'much'"):
+        parse(["--model", "m.gguf"], {"LLAMA_ARG_CACHE_RAM": "much"})
+
+
+@pytest.mark.parametrize(
     ("short", "long"),
     [
         ("-m x", "--model x"),
