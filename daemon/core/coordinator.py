@@ -31,6 +31,7 @@ import enum
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.costs import Round
@@ -57,6 +58,15 @@ class State(enum.Enum):
     FAILED = enum.auto()
 
 
+@dataclass(frozen=True, slots=True)
+class SharedForward:
+    """A forward with `width` tokens of each of `requests`, which took `seconds` in all."""
+
+    requests: int
+    width: int
+    seconds: float
+
+
 class Coordinator:
     """Drives one target session and its drafters' guards. Everything is called from one thread."""
 
@@ -76,7 +86,7 @@ class Coordinator:
         self._request = request
         self._guards = list(guards)
         self._proposing = Proposing(self._guards, controller, clock)
-        self._controller = controller
+        self.controller = controller
         self._clock = clock
         self._expected = RunningDigest(request.prompt)
         self._text = OutputText(request.stop)
@@ -97,6 +107,11 @@ class Coordinator:
         rows = self._target.verify(draft.proposal.tokens)
         return self.take(rows, draft)
 
+    @property
+    def reading(self) -> bool:
+        """Whether there is more of the prompt to be fed."""
+        return self.state is State.PREFILL
+
     def prefill(self) -> None:
         """Feed the next prompt block."""
         if self._target.prefill() > 0:
@@ -113,29 +128,39 @@ class Coordinator:
         self._drafted = self._clock()
         return draft
 
-    def take(self, rows: Rows, draft: Draft) -> list[OutputToken]:
-        """End a round with its forward's `rows`: the tokens that are committed, at least one."""
+    def room(self) -> int:
+        """How many rows the next forward may have: every one fits the budget, the context and the lane."""
+        return self._room(self._expected.position)
+
+    def take(self, rows: Rows, draft: Draft, shared: SharedForward | None = None) -> list[OutputToken]:
+        """End a round with its forward's `rows`: the tokens that are committed, at least one.
+
+        `shared` says what the forward took, if other requests' rounds were in it.
+        """
         self.state = State.VERIFIED
-        verified = self._clock()
+        taking = self._clock()
+        drafting = self._drafted - self._started
+        verifying = shared.seconds / shared.requests if shared else taking - self._drafted
         guard, proposal = draft.guard, draft.proposal.first(len(rows) - 1)  # padding may leave less room at the end
         output_tokens = self._accept(rows, proposal)
         self._commit([e.token for e in output_tokens], draft)
         ended = self._clock()
         round = Round(
             position=draft.position,
-            width=self._engine.lane.pad(1 + len(proposal)),
+            width=shared.width if shared else self._engine.lane.pad(1 + len(proposal)),
             drafter=guard.name if guard else "",
             proposal=proposal,
             accepted=sum(e.drafted for e in output_tokens),
             committed=len(output_tokens),
-            draft_seconds=self._drafted - self._started,
-            verify_seconds=verified - self._drafted,
-            seconds=ended - self._started,
+            draft_seconds=drafting,
+            verify_seconds=verifying,
+            seconds=drafting + verifying + ended - taking,
             waited=draft.waited,
+            beside=shared.requests - 1 if shared else 0,
             contended=draft.contended or self._proposing.busy,
         )
         self._tally.count(round, ended)
-        self._controller.observe_round(round)
+        self.controller.observe_round(round)
         return output_tokens
 
     def _room(self, position: int) -> int:
@@ -215,7 +240,7 @@ class Coordinator:
             timings=self._tally.timings(len(self._request.prompt), self._target.cached),
             stopping_word=self._text.stopping_word if self._stop_type is StopType.WORD else "",
             truncated=self._truncated,
-            slot=self._target.slot if isinstance(self._target, SlotSession) else 0,
+            slot=self._target.slot_id if isinstance(self._target, SlotSession) else 0,
             parity=lane.parity,
             lane=lane.name,
             speculated=self._tally.drafted > 0,

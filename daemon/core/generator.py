@@ -16,6 +16,7 @@ from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome
 from pilotfish.daemon.core.opening import open_target
 from pilotfish.daemon.core.totals import Standing, Totals
+from pilotfish.daemon.core.turns import Turns
 from pilotfish.daemon.drafters.guard import Guard
 from pilotfish.daemon.drafters.pool import DrafterPool
 from pilotfish.daemon.registry.registry import Registry
@@ -72,6 +73,7 @@ class Generator:
         self.pin = pin
         self._in_force = _InForce(config, registry)
         self._costs = costs or CostModel(engine.lane.widths)
+        self._turns = Turns(engine, self._costs)
         self._controller = controller
         self._totals = Totals()
         self._parked = ""
@@ -178,8 +180,7 @@ class Generator:
 
     def turn(self, answerings: Sequence[Answering]) -> None:
         """A turn for each of `answerings`: a prompt block or a round. What one of them raises is its own."""
-        for answering in answerings:
-            answering.turn()
+        self._turns.take(answerings)
 
     def _ended(self, seats: _Seats, outcome: Outcome | None) -> None:
         report = outcome.report if outcome else SessionReport()

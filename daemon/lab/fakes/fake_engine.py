@@ -107,8 +107,8 @@ class FakeEngine:
     def close(self) -> None:
         self._caches = [[] for _ in self._caches]
 
-    def keep(self, slot: int, tokens: Sequence[int]) -> None:
-        self._caches[slot] = list(tokens)
+    def keep(self, slot_id: int, tokens: Sequence[int]) -> None:
+        self._caches[slot_id] = list(tokens)
         self.open_sessions -= 1
 
     def together(self, width: int) -> int:
@@ -135,9 +135,9 @@ class FakeSession:
     """A TargetSession that raises ProtocolViolation when it is misused."""
 
     def __init__(
-        self, engine: FakeEngine, slot: int, prompt: Sequence[int], sampling: SamplingParams, cached: int
+        self, engine: FakeEngine, slot_id: int, prompt: Sequence[int], sampling: SamplingParams, cached: int
     ) -> None:
-        self.slot = slot
+        self.slot_id = slot_id
         self.cached = cached
         self.history = History(prompt)
         self.cells = list(prompt[:cached])  # what the cache holds
@@ -217,7 +217,7 @@ class FakeSession:
             raise ProtocolViolation("closed twice")
         self._closed = True
         self._forget()
-        self._engine.keep(self.slot, self.cells)
+        self._engine.keep(self.slot_id, self.cells)
 
     def _forget(self) -> None:
         self._rows = None

@@ -124,21 +124,30 @@ CLIENTS = st.builds(Client, REQUESTS, comes=st.integers(0, 20), leaves=st.sample
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(CLIENTS, min_size=1, max_size=6), st.integers(1, 4), st.booleans(), st.floats(0, 1))
-def test_each_answer_is_the_one_that_it_would_be_alone(clients, slots, eager, wrong):
-    engine = generator(slots, eager=eager, wrong=wrong)
+@given(
+    clients=st.lists(CLIENTS, min_size=1, max_size=6),
+    slots=st.integers(1, 4),
+    joins=st.sampled_from([1, 3, 8, 64]),
+    eager=st.booleans(),
+    wrong=st.floats(0, 1),
+    n_ctx=st.sampled_from([512, 50]),
+    widths=st.sampled_from([tuple(range(1, 17)), (1, 2, 4, 8), (1,)]),
+)
+def test_each_answer_is_the_one_that_it_would_be_alone(clients, slots, joins, eager, wrong, n_ctx, widths):
+    engine = generator(slots, eager=eager, wrong=wrong, joins=joins, n_ctx=n_ctx, widths=widths)
     serve(engine, clients)
     for client in clients:
-        expected = alone(client.request)
+        expected = alone(client.request, n_ctx=n_ctx)
         assert client.ids == (expected[: len(client.ids)] if client.gone else expected)
     assert engine.engine.open_sessions == 0
 
 
-def test_noise_that_depends_on_the_width_shows_in_the_ids():
+@pytest.mark.parametrize("joins", [1, 8])
+def test_noise_that_depends_on_the_width_shows_in_the_ids(joins):
     """The control: outside a lane the same turns do give other ids, so the test above can fail."""
     request = GenerationRequest((5, 9, 3), SamplingParams(temperature=0), 40)
     clients = [Client(request), Client(replace(request, prompt=(7, 7)))]
-    serve(generator(2, noise=True), clients)
+    serve(generator(2, noise=True, joins=joins), clients)
     assert clients[0].ids != alone(request, noise=True)
 
 
