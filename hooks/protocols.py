@@ -336,13 +336,13 @@ class SlotSession(TargetSession, Protocol):
     """A session of an engine with slots."""
 
     @property
-    def slot(self) -> int:
+    def slot_id(self) -> int:
         """Which one it has: from 0 to `slots` - 1."""
         ...
 
 
 @runtime_checkable
-class HasSlots(Protocol):
+class HasSlots(TargetEngine, Protocol):
     """An engine that keeps as many sessions open at once as it has slots. What one does changes no other's rows."""
 
     @property
