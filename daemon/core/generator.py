@@ -71,6 +71,7 @@ class Generator:
     ) -> None:
         self.engine = engine
         self.pin = pin
+        self.slots = engine.slots if isinstance(engine, HasSlots) else 1  # requests that may be answered at a time
         self._in_force = _InForce(config, registry)
         self._costs = costs or CostModel(engine.lane.widths)
         self._turns = Turns(engine, self._costs)
@@ -153,11 +154,6 @@ class Generator:
         while not answering.ended:
             self.turn((answering,))
         return answering.outcome()
-
-    @property
-    def slots(self) -> int:
-        """How many requests may be answered at a time."""
-        return self.engine.slots if isinstance(self.engine, HasSlots) else 1
 
     def begin(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Answering:
         """Open a slot for `request`, which gets its first turn later. Raises RequestError or EngineError."""

@@ -178,7 +178,7 @@ class EngineThread:
 
     def _serve(self, generator: Generates[Any]) -> bool:
         """Begin what can be begun, and give each a turn; False when the thread is to end."""
-        while len(self._running) < generator.slots and (job := self._next(generator.slots)) is not None:
+        while self._waiting and len(self._running) < generator.slots and (job := self._next(generator.slots)):
             self._begin(generator, job)
             with self._changed:
                 self._waiting.remove(job)
@@ -193,8 +193,6 @@ class EngineThread:
 
     def _next(self, slots: int) -> Job | None:
         """The first of those that wait whose slot is free."""
-        if not self._waiting:
-            return None
         taken = self.running
         with self._changed:
             for job in self._waiting:
