@@ -1,4 +1,4 @@
-"""Loading, and requests that share the one slot."""
+"""Loading, and requests that share slots."""
 
 from __future__ import annotations
 
