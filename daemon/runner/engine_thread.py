@@ -32,7 +32,7 @@ log = logging.getLogger("pilotfish.runner")
 LOOK = 1.0  # seconds between looks at readers that have stalled, while nobody else has anything to do
 
 
-class Answers(Protocol):
+class BeingAnswered(Protocol):
     """A request that is being answered: `pilotfish.daemon.core.answering.Answering`, or a test's own."""
 
     slot: int
@@ -47,7 +47,7 @@ class Answers(Protocol):
         ...
 
 
-A = TypeVar("A", bound=Answers)
+A = TypeVar("A", bound=BeingAnswered)
 
 
 class Generates(Protocol[A]):
@@ -84,7 +84,7 @@ class Generates(Protocol[A]):
 @dataclass(frozen=True, slots=True)
 class _Running:
     job: Job
-    answering: Any  # an Answers of the generator's own kind
+    answering: Any  # a BeingAnswered of the generator's own kind
 
 
 class EngineThread:

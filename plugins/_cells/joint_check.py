@@ -26,14 +26,14 @@ Together = dict[int, int]
 """width of the lane -> how many sequences may have a block of that width in one forward, if more than one may"""
 
 
-class OutOfTime(Exception):
+class NoTimeLeft(Exception):
     """The budget is spent: nothing is known."""
 
 
 def check_together(
     joint: JointForward, contexts: Sequence[CellContext], widths: Sequence[int], *, budget: float = BUDGET
 ) -> Together:
-    """Try every width with every number of sequences. Leaves the caches empty. Raises EngineError or OutOfTime."""
+    """Try every width with every number of sequences. Leaves the caches empty. Raises EngineError or NoTimeLeft."""
     widths = [width for width in widths if 2 * width <= joint.capacity]
     rows = max((ROWS, *widths))
     if not widths or contexts[0].cells < min(LENGTHS) + len(contexts) + rows:
@@ -96,7 +96,7 @@ class _JointCheck:
 
     def _tick(self) -> None:
         if time.monotonic() > self._deadline:
-            raise OutOfTime
+            raise NoTimeLeft
 
 
 def _digest(context: CellContext, i: int) -> bytes:

@@ -16,7 +16,7 @@ from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.dialect import Dialect, Model
 from pilotfish.plugins._cells.engine import CellEngine
-from pilotfish.plugins._cells.joint_check import OutOfTime, Together, check_together
+from pilotfish.plugins._cells.joint_check import NoTimeLeft, Together, check_together
 from pilotfish.plugins._cells.joint_forward import JointForward, joint_forward
 from pilotfish.plugins._cells.lane_check import LaneCheck, check
 from pilotfish.plugins._cells.setting import default_threads
@@ -87,7 +87,7 @@ def _together(
         return known
     try:
         found = check_together(joint, contexts, lane.widths)
-    except OutOfTime:
+    except NoTimeLeft:
         log.warning("%s: the check of its %d slots ran out of time; no two share a forward", pin.name, len(contexts))
         return {}
     remembered.put(pin.path, fact, stamp, sorted(found.items()))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from pilotfish.plugins._cells.joint_check import OutOfTime, check_together
+from pilotfish.plugins._cells.joint_check import NoTimeLeft, check_together
 
 WIDTHS = (1, 2, 4, 8)
 Noise = Callable[[int, int], bool]  # (sequences in the forward, width) -> whether its rows come out differently
@@ -108,5 +108,5 @@ def test_more_slots_than_rows_are_checked_as_far_as_there_are_rows():
 
 def test_without_time_nothing_is_known():
     contexts = [FakeSequence(i) for i in range(2)]
-    with pytest.raises(OutOfTime):
+    with pytest.raises(NoTimeLeft):
         check_together(FakeJoint(), contexts, WIDTHS, budget=-1.0)  # type: ignore[arg-type]
