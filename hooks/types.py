@@ -193,6 +193,8 @@ class EngineOptions:
     """How a verifier is asked to load a model. Everything the launch did not set keeps the engine's default."""
 
     n_ctx: int = 4096  # tokens per sequence
+    slots: int = 1  # sequences, for as many requests at a time; an engine without slots has one whatever this says
+    slot_similarity: float = 0.1  # share of a prompt that a slot must hold to be chosen for it; 0: never for that
     threads: int | None = None  # None: the engine's own choice
     batch_size: int = 512  # tokens fed per prefill block
     gpu_layers: int | None = None

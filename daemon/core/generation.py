@@ -12,7 +12,7 @@ from pilotfish.hooks.types import Parity, SamplingParams, SessionReport, TokenLo
 class GenerationRequest:
     """What to generate. `prompt` is not empty; `n_predict` is -1 for "until the end", else a budget in tokens.
 
-    `preserved` are control tokens whose text belongs to the answer.
+    `preserved` are control tokens whose text belongs to the answer. `slot` is the one it wants; None: any.
     """
 
     prompt: tuple[int, ...]
@@ -22,6 +22,7 @@ class GenerationRequest:
     cache_prompt: bool = True
     speculate: bool = True
     preserved: frozenset[int] = frozenset()
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Outcome:
     timings: Timings
     stopping_word: str = ""
     truncated: bool = False  # the context was full
+    slot: int = 0  # in which it was answered
     parity: Parity = Parity.LANE
     lane: str = ""
     speculated: bool = False  # at least one round verified a proposal

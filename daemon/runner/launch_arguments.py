@@ -32,6 +32,7 @@ class Launch:
     port: int = 8080  # 0 lets the system choose one
     context: int = DEFAULT_CONTEXT
     parallel: int = 1
+    slot_similarity: float = 0.1
     alias: str = ""
     threads: int | None = None
     batch_size: int = 512
@@ -64,6 +65,8 @@ class Launch:
         """What the verifier is asked to load; each slot gets its share of the context."""
         return EngineOptions(
             n_ctx=max(1, self.context // self.parallel),
+            slots=self.parallel,
+            slot_similarity=self.slot_similarity,
             threads=self.threads,
             batch_size=self.batch_size,
             gpu_layers=self.gpu_layers,
@@ -140,6 +143,19 @@ def _choice(key: str, choices: Mapping[str, object]) -> _Reader:
     return read
 
 
+def _share(key: str) -> _Reader:
+    def read(flag: str, text: str) -> Mapping[str, object]:
+        try:
+            value = float(text)
+        except ValueError:
+            raise UsageError(f"{flag}: expected a number, got {text!r}") from None
+        if not 0 <= value <= 1:
+            raise UsageError(f"{flag}: must be between 0 and 1, got {text}")
+        return {key: value}
+
+    return read
+
+
 def _context(flag: str, text: str) -> Mapping[str, object]:
     value = _whole("context", 0)(flag, text)["context"]
     return {"context": value or DEFAULT_CONTEXT}
@@ -184,6 +200,7 @@ _VALUES: dict[str, _Reader] = {
     "--port": _whole("port", 0, 65535),
     **dict.fromkeys(("-c", "--ctx-size"), _context),
     **dict.fromkeys(("-np", "--parallel"), _whole("parallel", 1, 256)),
+    **dict.fromkeys(("-sps", "--slot-prompt-similarity"), _share("slot_similarity")),
     **dict.fromkeys(("-t", "--threads"), _threads),
     **dict.fromkeys(("-cram", "--cache-ram"), _cache_ram),
     **dict.fromkeys(("-b", "--batch-size"), _whole("batch_size", 1, 2**20)),

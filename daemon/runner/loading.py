@@ -24,7 +24,7 @@ from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.long_prompts import read_long_prompts
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.hooks.errors import BrokenModel, EngineError
-from pilotfish.hooks.protocols import CertifiableVerifier, TargetEngine, Verifier
+from pilotfish.hooks.protocols import CertifiableVerifier, HasSlots, TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.pins import pin_file
@@ -120,6 +120,7 @@ def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMe
         n_ctx=engine.n_ctx,
         n_vocab=engine.n_vocab,
         lane=engine.lane,
+        slots=engine.slots if isinstance(engine, HasSlots) else 1,
         vocab_type=_VOCAB_TYPES.get(pin.tokenizer.model, 0),
         n_ctx_train=metadata.context_length,
         n_embd=metadata.embedding_length,

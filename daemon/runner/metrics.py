@@ -74,7 +74,7 @@ class Metrics(Collector):
         yield "llamacpp:prompt_tokens_seconds", "Average prompt throughput in tokens/s", self._rate("prompt")
         yield "llamacpp:predicted_tokens_seconds", "Average generation throughput in tokens/s", self._rate("predicted")
         yield "llamacpp:requests_processing", "Requests being answered", self.processing
-        yield "llamacpp:requests_deferred", "Requests waiting for the slot", self.deferred
+        yield "llamacpp:requests_deferred", "Requests waiting for a slot", self.deferred
         for key, name, text in _CONVERSATION_GAUGES:
             yield name, text, getattr(self.remembered, key)
 

@@ -46,6 +46,18 @@ class IkModel:
         params.n_ubatch = at_once(self._pin, params.n_ubatch)
         return IkContext(self._library, self._handle, params, self._pin.name, width)
 
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int) -> list[IkContext]:
+        """Contexts of their own: sequences in one would change each other's rows."""
+        found: list[IkContext] = []
+        try:
+            for _ in range(options.slots):
+                found.append(self.context(setting, options, width))
+        except BaseException:
+            for context in found:
+                context.close()
+            raise
+        return found
+
     def obstacle(self, context: CellContext) -> str:
         """Windows cut like anything else: no cache here is as small as a window, so nothing has been forgotten."""
         bos = max(0, self._library.lib.llama_vocab_bos(self._vocab))

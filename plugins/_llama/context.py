@@ -1,4 +1,4 @@
-"""One libllama context with one sequence."""
+"""A libllama context with one sequence, or several of one cache stream each."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from pilotfish.plugins._llama.library import last_words, lib
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 
-class LlamaContext(CellContext):
-    """Owns a `llama_context`."""
+def open_sequences(model: Any, params: Any, name: str, max_width: int) -> list[LlamaContext]:
+    """The `params.n_seq_max` sequences of a new context. Raises EngineError."""
+    handle = lib.llama_init_from_model(model, params)
+    if not handle:
+        raise EngineError(f"{name}: no context of {params.n_ctx} tokens could be made: {last_words()}")
+    return [LlamaContext(model, handle, params, name, max_width, sequence) for sequence in range(params.n_seq_max)]
 
-    def __init__(self, model: Any, params: Any, name: str, max_width: int) -> None:
-        handle = lib.llama_init_from_model(model, params)
-        if not handle:
-            raise EngineError(f"{name}: no context of {params.n_ctx} tokens could be made: {last_words()}")
+
+class LlamaContext(CellContext):
+    """One sequence of a `llama_context`."""
+
+    def __init__(self, model: Any, handle: Any, params: Any, name: str, max_width: int, sequence: int) -> None:
         self._memory = lib.llama_get_memory(handle)
+        self._alone = params.n_seq_max == 1
         super().__init__(
             lib,
             handle,
@@ -28,22 +34,26 @@ class LlamaContext(CellContext):
             n_vocab=lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)),
             block=params.n_batch,
             max_width=max_width,
+            sequence=sequence,
         )
 
     def _remove(self, size: int) -> bool:
-        return bool(lib.llama_memory_seq_rm(self._memory, 0, size, -1))
+        return bool(lib.llama_memory_seq_rm(self._memory, self.sequence, size, -1))
 
     def _remove_all(self) -> None:
-        lib.llama_memory_clear(self._memory, False)
+        if self._alone:
+            lib.llama_memory_clear(self._memory, False)
+        else:
+            lib.llama_memory_seq_rm(self._memory, self.sequence, -1, -1)
 
     def _state_size(self) -> int:
-        return int(lib.llama_state_seq_get_size(self.handle, 0))
+        return int(lib.llama_state_seq_get_size(self.handle, self.sequence))
 
     def _read_state(self, data: Bytes) -> int:
-        return int(lib.llama_state_seq_get_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, 0))
+        return int(lib.llama_state_seq_get_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, self.sequence))
 
     def _write_state(self, data: Bytes) -> bool:
-        return bool(lib.llama_state_seq_set_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, 0))
+        return bool(lib.llama_state_seq_set_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, self.sequence))
 
     def _last_words(self) -> str:
         return last_words()

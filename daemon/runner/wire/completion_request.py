@@ -51,11 +51,14 @@ def read_completion(
     sampling = read_sampling(fields, tokenizer, n_vocab)
     budget = fields.integer("n_predict", "max_completion_tokens", "max_tokens", default=n_predict, low=-1)
     stop = _stop(fields)
+    slot = fields.integer("id_slot", default=-1, low=-1, high=INT32_MAX)
     cache_prompt, speculate = fields.boolean("cache_prompt", True), fields.boolean("speculate", True)
     preserved = _preserved(fields, tokenizer)
     return CompletionRequest(
         generations=tuple(
-            GenerationRequest(ids, sampling, budget, stop, cache_prompt, speculate, preserved)
+            GenerationRequest(
+                ids, sampling, budget, stop, cache_prompt, speculate, preserved, slot=None if slot < 0 else slot
+            )
             for ids in read_prompts(body["prompt"], tokenizer, n_vocab)
         ),
         stream=fields.boolean("stream"),

@@ -27,6 +27,7 @@ def test_everything_ollama_may_pass_to_a_text_model():
     assert launch.name == "/blobs/sha256-ab"
     assert launch.engine_options(None) == EngineOptions(
         n_ctx=4096,
+        slots=2,
         threads=3,
         batch_size=1024,
         gpu_layers=0,
@@ -70,6 +71,7 @@ def test_a_variable_that_is_no_number_is_named() -> None:
         ("-m x", "--model x"),
         ("-c 99", "--ctx-size 99"),
         ("-np 2", "--parallel 2"),
+        ("-sps 0.5", "--slot-prompt-similarity 0.5"),
         ("-t 2", "--threads 2"),
         ("-b 64", "--batch-size 64"),
         ("-ngl 5", "--n-gpu-layers 5"),
@@ -97,6 +99,7 @@ def test_both_spellings_mean_the_same(short, long):
         ("--no-mmap", "use_mmap", False),
         ("--port 0", "port", 0),
         ("-np 1 -np 3", "parallel", 3),
+        ("-sps 0.25", "slot_similarity", 0.25),
     ],
 )
 def test_special_values(flags, field, value):
@@ -123,6 +126,9 @@ def test_a_template_may_be_given_as_text_or_as_a_file(tmp_path):
         "--port 70000",
         "-c -5",
         "-np 0",
+        "-sps 1.5",
+        "-sps nan",
+        "-sps much",
         "--cache-type-k f12",
         "--flash-attn maybe",
         "--chat-template vicuna",
