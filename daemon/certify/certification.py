@@ -9,6 +9,7 @@ import psutil
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, identity_for
 from pilotfish.daemon.certify.certifier import BUDGET, CertificationTask, Certifier, Progress
 from pilotfish.daemon.certify.lanes import MAX_WIDTH
+from pilotfish.daemon.certify.left_to_stock import LeftToStock
 from pilotfish.daemon.certify.probe_driver import Deadline
 from pilotfish.daemon.certify.probe_process import RemoteProbe
 from pilotfish.hooks.errors import EngineError
@@ -43,6 +44,8 @@ def certify(
     task = CertificationTask(identity, pin.name, options, verifier.name, SAMPLE, keep_stock=has_room_twice(pin))
     certificate = Certifier(task, open_probe, budget=budget, deadline=deadline, progress=progress).run()
     kept = CertificateStore(options.state_dir).put(certificate) if certificate.conclusive else None
+    if kept:
+        LeftToStock(options.state_dir, pin.path).forget()
     return certificate, kept
 
 

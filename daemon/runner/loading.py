@@ -16,6 +16,7 @@ from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.runner.gain import NothingToGain, awaits_certificate, demand_drafts, demand_lane, demand_memory
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.hooks.protocols import TargetEngine
@@ -28,8 +29,11 @@ log = logging.getLogger("pilotfish.runner")
 _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}  # llama.h's llama_vocab_type
 
 
-def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, ModelCard]:
-    """Blocks until the model is ready. Raises BrokenModel or EngineError, naming the file."""
+def load(launch: Launch, config: Config, state_dir: Path, *, must_gain: bool = False) -> tuple[Generator, ModelCard]:
+    """Blocks until the model is ready. Raises BrokenModel or EngineError, naming the file.
+
+    With `must_gain`, for a launch that stock could serve, raises NothingToGain as soon as it turns out.
+    """
     registry = Registry.load(config)
     verifier = chosen_verifier(registry, config.verifier)
     pin = pin_file(launch.model, state_dir, blob=launch.blob)
@@ -38,8 +42,12 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     registry.notify_pinned(pin)
     options = launch.engine_options(state_dir)
     found = find_lane(pin, verifier, options, config.speculation.parity)
+    if must_gain:
+        demand_lane(found, state_dir)
     before = private_bytes()
     with engine_environment(found.lane):
+        if must_gain:
+            demand_memory(pin, verifier, options)
         engine = verifier.load(pin, found.lane, options)
     lane = engine.lane
     log.info(
@@ -59,7 +67,14 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     job = job_line(pin, options, config.speculation.parity, verifier.name, budget) if found.identity and budget else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
     pool = pool_for(engine, pin, verifier, options, config, before=before, state_dir=state_dir)
-    return Generator(engine, pin, registry, config, costs=costs, pool=pool), card
+    generator = Generator(engine, pin, registry, config, costs=costs, pool=pool)
+    if must_gain:
+        try:
+            demand_drafts(generator.standing, found, awaited=awaits_certificate(lane.parity, job))
+        except NothingToGain:
+            generator.close()
+            raise
+    return generator, card
 
 
 def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMetadata) -> ModelCard:

@@ -1,0 +1,120 @@
+"""Whether speculation can gain anything with a launch. Where it cannot, and there is a stock server, that one serves.
+
+A lane of one width computes no faster than stock, and what surrounds it (other caches, a Python process) is not free.
+It is found out as early as possible: by a certificate before the weights are read, else by the check at load, before
+the runner says that it is ready; or by a certificate that is made, or a config that changes, while the model is loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.daemon.certify.certificate import CertificateStore
+from pilotfish.daemon.certify.left_to_stock import Left
+from pilotfish.daemon.certify.lookup import LaneLookup, find_lane
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.core.totals import Standing
+from pilotfish.daemon.drafters.admission import size
+from pilotfish.daemon.drafters.memory_bounds import CPU, bounds_for
+from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
+from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.hooks.environment import switched_off
+from pilotfish.hooks.errors import PilotfishError
+from pilotfish.hooks.protocols import TellsFootprint, Verifier
+from pilotfish.hooks.types import EngineOptions, Parity, TargetPin
+
+_NOTHING = "speculation has nothing to gain here"
+
+
+class NothingToGain(PilotfishError):
+    """The stock server is to serve this launch. `left` is to be remembered; None where the next load may differ."""
+
+    def __init__(self, reason: str, left: Left | None = None) -> None:
+        super().__init__(reason)
+        self.left = left
+
+
+def _nothing(why: str, certificate: str = "") -> NothingToGain:
+    reason = f"{_NOTHING}: {why}"
+    return NothingToGain(reason, Left(reason, round(time.time(), 3), certificate=certificate))
+
+
+def demand_lane(found: LaneLookup, state_dir: Path | None) -> None:
+    """Raise NothingToGain when a certificate says, before anything is loaded, that there is no wider lane."""
+    if found.certificate is not None and (why := _certified_plain(found)):
+        folder = CertificateStore(state_dir).folder
+        assert folder is not None  # it was found there
+        raise _nothing(why, str(folder / f"{found.certificate.identity.key}.json"))
+
+
+def demand_memory(pin: TargetPin, verifier: Verifier, options: EngineOptions) -> None:
+    """Raise NothingToGain when the weights and the full context do not fit in the memory that is available.
+
+    Stock manages with less: it keeps no Python beside them and leaves more to the file cache. Of devices other than
+    the system's memory nothing is said, because a launch may put only a part of the model there.
+    """
+    if not isinstance(verifier, TellsFootprint):
+        return
+    needs = verifier.footprint(pin, options)
+    if needs.device != CPU:
+        return
+    for bound in bounds_for(CPU):
+        if bound.lends and needs.total > bound.available:
+            raise NothingToGain(
+                f"too little memory: weights {size(needs.weights)} + full context {size(needs.cache)}, but of "
+                f"{bound.what} ({size(bound.total)}) {size(bound.available)} are available"
+            )
+
+
+def demand_drafts(standing: Standing, found: LaneLookup, *, awaited: bool) -> None:
+    """Raise NothingToGain when the loaded model decodes plainly.
+
+    A model that computes in stock's own setting until its certificate is made (`awaited`) costs nothing meanwhile.
+    """
+    if standing.state == "plain" and not awaited:
+        more = "" if found.certificate else "; `pilotfish certify` looks further than a load does"
+        raise _nothing(standing.reason + more)
+
+
+def awaits_certificate(parity: Parity, job: str) -> bool:
+    """Whether a lane of that parity is stock's own and a certificate, by `job`, may soon make more of it."""
+    return parity is Parity.STOCK and bool(job) and not switched_off("PILOTFISH_CERTIFY")
+
+
+@dataclass(slots=True)
+class Outlook:
+    """Whether a loaded model has something to gain, as long as it runs. `awaited`: its certificate is to be made."""
+
+    generator: Generator
+    launch: Launch
+    state_dir: Path
+    awaited: bool
+    _certified: str = ""
+
+    def certified(self) -> None:
+        """A certificate was made. Reads files."""
+        self.awaited = False
+        generator = self.generator
+        verifier = chosen_verifier(generator.registry, generator.engine.lane.setting.engine)
+        options = self.launch.engine_options(self.state_dir)
+        found = find_lane(generator.pin, verifier, options, generator.config.speculation.parity)
+        self._certified = _certified_plain(found)
+
+    def why_stock(self) -> str:
+        """Why the stock server should have the model; empty while it should not.
+
+        One that is switched off stays where it is, so that it can be switched on again.
+        """
+        if self._certified:
+            return f"{_NOTHING}: {self._certified}"
+        standing = self.generator.standing
+        return f"{_NOTHING}: {standing.reason}" if standing.state == "plain" and not self.awaited else ""
+
+
+def _certified_plain(found: LaneLookup) -> str:
+    """Why a certificate's lane is no wider than one token; empty where it is, or where there is none."""
+    if found.certificate is None or found.lane is None or found.lane.max_width > 1:
+        return ""
+    return found.lane.reason or "no forward wider than one token gives the same ids"
