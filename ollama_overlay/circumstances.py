@@ -19,7 +19,8 @@ from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.runner.launch_arguments import Launch
 
 _OF_THE_SERVER = ("host", "port", "alias", "blob")  # fields of a launch that change nothing about how it computes
-_ENGINES_READ = ("GGML_", "LLAMA_")  # how the variables begin that engines and llama-server read
+# How variables begin that engines and llama-server read. Not LLAMA_ alone: Ollama draws a media marker at each load.
+_ENGINES_READ = ("GGML_", "LLAMA_ARG_", "LLAMA_CPP_", "IK_LLAMA_")
 
 
 def circumstances(

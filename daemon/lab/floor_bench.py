@@ -18,7 +18,7 @@ from typing import Any
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.lab.demonstration import demo_weights
 from pilotfish.daemon.lab.floor_servers import Ollamas, OllamaServer, remembered_state, serving
-from pilotfish.daemon.lab.floor_situations import MODEL, PLAIN, Asked, Figure, Situation, Sizes, situations
+from pilotfish.daemon.lab.floor_situations import MODEL, PLAIN, Asked, Figure, FloorSizes, Situation, situations
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
@@ -80,7 +80,7 @@ class Line:
 
 
 async def measured(
-    situation: Situation, servers: Sequence[OllamaServer], sizes: Sizes, rounds: int, words_per_token: float
+    situation: Situation, servers: Sequence[OllamaServer], sizes: FloorSizes, rounds: int, words_per_token: float
 ) -> Line:
     """A situation in so many rounds on each server. What is refused or breaks is a failure of the line."""
     line = Line(situation.name, situation.unit)
@@ -107,7 +107,7 @@ class FloorBench:
     model: Path
     rounds: int
     folder: Path
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: FloorSizes = field(default_factory=FloorSizes)
     environment: Mapping[str, str] = field(default_factory=dict)
     state: Path | None = None  # whose certificates count; the user's by default
 
@@ -174,7 +174,7 @@ async def _watched(servers: Sequence[OllamaServer]) -> AsyncIterator[None]:
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _words_per_token(server: OllamaServer, sizes: Sizes) -> float:
+async def _words_per_token(server: OllamaServer, sizes: FloorSizes) -> float:
     """How many of our words make a token, by what the server counts."""
     asked = Asked(server, sizes, -1, 1.0)
     text = asked.text(100, "a measure")

@@ -56,7 +56,7 @@ def installed(prefix: Path | None = None) -> Ollamas:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class OllamaReply:
     """One answer as its client sees it. Times are seconds; `first` and `seconds` begin with the request.
 
     `load` is what Ollama says that loading took of them, and is in neither.
@@ -85,11 +85,11 @@ class OllamaServer:
         self._client = client
         self._process = process
 
-    async def generate(self, model: str, prompt: str, options: Mapping[str, Any]) -> Reply:
+    async def generate(self, model: str, prompt: str, options: Mapping[str, Any]) -> OllamaReply:
         """The answer to a prompt as it stands. Raises WorldError."""
         return await self._ask("/api/generate", {"model": model, "prompt": prompt, "raw": True, "options": options})
 
-    async def chat(self, model: str, messages: list[dict[str, str]], options: Mapping[str, Any]) -> Reply:
+    async def chat(self, model: str, messages: list[dict[str, str]], options: Mapping[str, Any]) -> OllamaReply:
         """The answer in a chat. Raises WorldError."""
         return await self._ask("/api/chat", {"model": model, "messages": messages, "options": options})
 
@@ -122,11 +122,11 @@ class OllamaServer:
     def _stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         return self._client.stream(path, body)
 
-    async def _ask(self, path: str, body: Mapping[str, Any]) -> Reply:
+    async def _ask(self, path: str, body: Mapping[str, Any]) -> OllamaReply:
         return await read_reply(self._stream(path, {"keep_alive": -1, **body}))
 
 
-async def read_reply(events: AsyncGenerator[dict[str, Any], None]) -> Reply:
+async def read_reply(events: AsyncGenerator[dict[str, Any], None]) -> OllamaReply:
     """The events of an answer, timed as they come. Raises WorldError, and EngineError for one without an end."""
     started, first, text = time.monotonic(), 0.0, ""
     last: dict[str, Any] = {}
@@ -138,7 +138,7 @@ async def read_reply(events: AsyncGenerator[dict[str, Any], None]) -> Reply:
     if not last.get("done"):
         raise EngineError("the answer broke off")
     ended, load = time.monotonic(), last.get("load_duration", 0) / 1e9
-    return Reply(
+    return OllamaReply(
         text,
         last.get("prompt_eval_count", 0),
         last.get("eval_count", 0),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pilotfish.daemon.lab.floor_servers import OllamaServer, Reply
+from pilotfish.daemon.lab.floor_servers import OllamaReply, OllamaServer
 
 MODEL, PLAIN = "floor", "floor-plain"  # what the measured models are called
 TOGETHER = 4  # requests at once
@@ -22,7 +22,7 @@ _BEGUN = 0.3  # seconds that a long prompt is ahead of the short one
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class FloorSizes:
     """How much is asked, in tokens; of prompts about so many, which depends on the tokenizer."""
 
     prompts: tuple[int, ...] = (200, 1000, 3000)
@@ -38,7 +38,7 @@ class Figure:
     """What a situation took, in its unit, and every answer in it."""
 
     value: float
-    replies: tuple[Reply, ...]
+    replies: tuple[OllamaReply, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,15 @@ class Asked:
     """One server in one round."""
 
     server: OllamaServer
-    sizes: Sizes
+    sizes: FloorSizes
     round: int
     words_per_token: float
 
-    async def generate(self, prompt: str, tokens: int, *, model: str = MODEL, context: int = 0) -> Reply:
+    async def generate(self, prompt: str, tokens: int, *, model: str = MODEL, context: int = 0) -> OllamaReply:
         """A greedy answer of at most `tokens`."""
         return await self.server.generate(model, prompt, self._options(tokens, context))
 
-    async def chat(self, messages: list[dict[str, str]], tokens: int) -> Reply:
+    async def chat(self, messages: list[dict[str, str]], tokens: int) -> OllamaReply:
         return await self.server.chat(MODEL, messages, self._options(tokens, 0))
 
     def text(self, tokens: int, *about: object) -> str:
@@ -80,7 +80,7 @@ class Situation:
     parallel: int = 1
 
 
-def situations(sizes: Sizes) -> list[Situation]:
+def situations(sizes: FloorSizes) -> list[Situation]:
     """Every situation, in the order in which they are measured."""
     return [
         Situation("load", "s", load),
@@ -132,7 +132,7 @@ async def answer(opening: str, asked: Asked) -> Figure:
 
 
 async def warm_chat(asked: Asked) -> Figure:
-    chat = Chat(asked.text(asked.sizes.chats[0][1], "warm"))
+    chat = Talk(asked.text(asked.sizes.chats[0][1], "warm"))
     before = await chat.turn(asked)
     reply = await chat.turn(asked)
     return Figure(reply.first, (before, reply))
@@ -140,7 +140,7 @@ async def warm_chat(asked: Asked) -> Figure:
 
 async def turns(chats: int, size: int, asked: Asked) -> Figure:
     """The mean of the second and third turns."""
-    talking = [Chat(asked.text(size, "turns", chats, number)) for number in range(chats)]
+    talking = [Talk(asked.text(size, "turns", chats, number)) for number in range(chats)]
     replies = [await chat.turn(asked) for _ in range(3) for chat in talking]
     later = replies[chats:]
     return Figure(sum(reply.seconds for reply in later) / len(later), tuple(replies))
@@ -180,18 +180,18 @@ async def short_behind_long(asked: Asked) -> Figure:
     return Figure(short.seconds, (short, await long))
 
 
-class Chat:
+class Talk:
     """A conversation that begins with a text and goes on."""
 
     def __init__(self, text: str) -> None:
         self._messages = [{"role": "user", "content": f"{text} Say ok."}]
 
-    async def turn(self, asked: Asked) -> Reply:
+    async def turn(self, asked: Asked) -> OllamaReply:
         reply = await asked.chat(self._messages, 8)
         self._messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": "Continue."}]
         return reply
 
 
-def _by_token(seconds: float, replies: Sequence[Reply]) -> Figure:
+def _by_token(seconds: float, replies: Sequence[OllamaReply]) -> Figure:
     tokens = sum(reply.tokens for reply in replies)
     return Figure(1000 * seconds / max(1, tokens), tuple(replies))

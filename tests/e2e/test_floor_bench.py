@@ -8,13 +8,15 @@ import pytest
 
 from pilotfish.daemon.lab.floor_bench import FloorBench
 from pilotfish.daemon.lab.floor_servers import Ollamas
-from pilotfish.daemon.lab.floor_situations import Sizes, situations
+from pilotfish.daemon.lab.floor_situations import FloorSizes, situations
 from tests.e2e.ollama_server import SAME_KERNELS
 from tests.fakes.state import SHARED
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(600)]
 
-SHORT = Sizes(prompts=(30, 60), chats=((2, 80), (5, 40)), answer=16, long_prompt=300, context=1024, short_context=256)
+SHORT = FloorSizes(
+    prompts=(30, 60), chats=((2, 80), (5, 40)), answer=16, long_prompt=300, context=1024, short_context=256
+)
 
 
 def test_in_every_situation_the_overlaid_ollama_answers_as_much_as_stock(ollama_binary, overlay, folder, smollm2_path):

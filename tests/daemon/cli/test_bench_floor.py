@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.lab import floor_bench, floor_servers
 from pilotfish.daemon.lab.floor_bench import OVERLAID, STOCK, Line
-from pilotfish.daemon.lab.floor_servers import Ollamas, Reply
+from pilotfish.daemon.lab.floor_servers import OllamaReply, Ollamas
 from pilotfish.daemon.lab.floor_situations import Figure
 
-REPLY = Reply("ok", 3, 2, "stop", 0.1, 1.0, 0.0)
+REPLY = OllamaReply("ok", 3, 2, "stop", 0.1, 1.0, 0.0)
 
 
 def line(name: str, stock: float, overlaid: float | None) -> Line:

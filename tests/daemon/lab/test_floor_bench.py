@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from pilotfish.daemon.lab.floor_bench import OVERLAID, STOCK, measured
-from pilotfish.daemon.lab.floor_servers import Reply
-from pilotfish.daemon.lab.floor_situations import Sizes, situations
+from pilotfish.daemon.lab.floor_servers import OllamaReply
+from pilotfish.daemon.lab.floor_situations import FloorSizes, situations
 from pilotfish.hooks.errors import WorldError
 
-SIZES = Sizes(prompts=(20, 40), chats=((2, 30), (3, 20)), answer=8, long_prompt=60, context=256, short_context=64)
+SIZES = FloorSizes(prompts=(20, 40), chats=((2, 30), (3, 20)), answer=8, long_prompt=60, context=256, short_context=64)
 NAMED = {situation.name: situation for situation in situations(SIZES)}
 
 
@@ -29,7 +29,7 @@ class NotingServer:
         self.options.append(dict(options))
         if self.refuses:
             raise WorldError(self.refuses)
-        return Reply("ok", len(prompt.split()), options["num_predict"], "length", 0.5, self.seconds, 0.25)
+        return OllamaReply("ok", len(prompt.split()), options["num_predict"], "length", 0.5, self.seconds, 0.25)
 
     async def chat(self, model, messages, options):
         return await self.generate(model, " ".join(message["content"] for message in messages), options)
