@@ -25,6 +25,7 @@ from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import TellsFootprint, Verifier
 from pilotfish.hooks.types import EngineOptions, Parity, TargetPin
 
+RUNNER = 128 << 20  # bytes for Python, what it imports and what drafters remember; 50 MiB were measured at rest
 _NOTHING = "speculation has nothing to gain here"
 
 
@@ -50,20 +51,23 @@ def demand_lane(found: LaneLookup, state_dir: Path | None) -> None:
 
 
 def demand_memory(pin: TargetPin, verifier: Verifier, options: EngineOptions) -> None:
-    """Raise NothingToGain when the weights and the full context do not fit in the memory that is available.
+    """Raise NothingToGain when what must stay in memory does not fit in what is available.
 
-    Stock manages with less: it keeps no Python beside them and leaves more to the file cache. Of devices other than
-    the system's memory nothing is said, because a launch may put only a part of the model there.
+    That is the cache of the full context, the weights unless they are mapped (those the system reads again), and
+    what a runner takes besides, which stock does not. Of devices other than the system's memory nothing is said,
+    because a launch may put only a part of the model there.
     """
     if not isinstance(verifier, TellsFootprint):
         return
     needs = verifier.footprint(pin, options)
     if needs.device != CPU:
         return
+    weights = 0 if options.use_mmap else needs.weights
     for bound in bounds_for(CPU):
-        if bound.lends and needs.total > bound.available:
+        if bound.lends and weights + needs.cache + RUNNER > bound.available:
+            loaded = f"weights {size(weights)} + " if weights else ""
             raise NothingToGain(
-                f"too little memory: weights {size(needs.weights)} + full context {size(needs.cache)}, but of "
+                f"too little memory: {loaded}full context {size(needs.cache)} + runner {size(RUNNER)}, but of "
                 f"{bound.what} ({size(bound.total)}) {size(bound.available)} are available"
             )
 

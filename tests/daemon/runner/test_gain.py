@@ -16,7 +16,14 @@ from pilotfish.daemon.drafters.memory_bounds import Bound
 from pilotfish.daemon.lab.fakes import FakeEngine, fake_pin
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner import gain
-from pilotfish.daemon.runner.gain import NothingToGain, Outlook, awaits_certificate, demand_drafts, demand_memory
+from pilotfish.daemon.runner.gain import (
+    RUNNER,
+    NothingToGain,
+    Outlook,
+    awaits_certificate,
+    demand_drafts,
+    demand_memory,
+)
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.loading import load
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, Lane, Parity
@@ -51,11 +58,11 @@ def test_one_in_stocks_own_setting_waits_for_its_certificate(monkeypatch):
 
 
 class Sized:
-    """A verifier of a model that needs 30 bytes on a device."""
+    """A verifier of a model with weights of 20 bytes and a cache of 10, on a device."""
 
     name = "sized"
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str = "cpu") -> None:
         self.device = device
 
     def load(self, pin, lane, options):
@@ -65,17 +72,30 @@ class Sized:
         return Footprint(20, 10, self.device)
 
 
+ROOM = RUNNER + 10
+
+
 @pytest.mark.parametrize(
-    ("available", "device", "lends", "fits"),
-    [(30, "cpu", True, True), (29, "cpu", True, False), (29, "CUDA0", True, True), (29, "cpu", False, True)],
+    ("available", "device", "mapped", "lends", "fits"),
+    [
+        (ROOM, "cpu", True, True, True),
+        (ROOM - 1, "cpu", True, True, False),
+        (ROOM + 20, "cpu", False, True, True),
+        (ROOM + 19, "cpu", False, True, False),
+        (ROOM - 1, "CUDA0", True, True, True),
+        (ROOM - 1, "cpu", True, False, True),
+    ],
 )
-def test_what_does_not_fit_beside_everything_else_is_stocks_for_now(monkeypatch, available, device, lends, fits):
-    monkeypatch.setattr(gain, "bounds_for", lambda device: [Bound("the system's memory", available, 64, lends)])
+def test_what_does_not_fit_beside_everything_else_is_stocks_for_now(
+    monkeypatch, available, device, mapped, lends, fits
+):
+    monkeypatch.setattr(gain, "bounds_for", lambda device: [Bound("the system's memory", available, 1 << 40, lends)])
+    options = EngineOptions(use_mmap=mapped)
     if fits:
-        demand_memory(fake_pin(), Sized(device), EngineOptions())
+        demand_memory(fake_pin(), Sized(device), options)
         return
     with pytest.raises(NothingToGain, match="too little memory") as raised:
-        demand_memory(fake_pin(), Sized(device), EngineOptions())
+        demand_memory(fake_pin(), Sized(device), options)
     assert raised.value.left is None
 
 
@@ -113,7 +133,7 @@ def certified_plain(smollm2_path: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.model
 def test_a_certificate_says_so_before_anything_is_loaded(smollm2_path, tmp_path, certified_plain, monkeypatch):
-    monkeypatch.setattr(LlamaVerifier, "load", Sized("cpu").load)
+    monkeypatch.setattr(LlamaVerifier, "load", Sized().load)
     with pytest.raises(NothingToGain, match="all widths differ") as raised:
         load(Launch(smollm2_path, context=512, threads=1), Config(), tmp_path, must_gain=True)
     assert raised.value.left is not None
