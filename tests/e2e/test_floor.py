@@ -89,7 +89,7 @@ def test_a_model_that_cannot_gain_is_stocks_at_once_from_its_second_load_on(over
         assert "on stock" in run(server, "models", MODEL)
 
         server.unload()
-        server.config.write_text("")
+        server.config.write_text(PLAIN.replace("stock", "lane"))
         assert answer(server) == said
         assert not is_stock(server), "the config says something else"
 
