@@ -13,17 +13,15 @@ from pathlib import Path
 
 from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.left_to_stock import Left
-from pilotfish.daemon.certify.lookup import LaneLookup, find_lane
+from pilotfish.daemon.certify.lookup import LaneLookup
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.core.totals import Standing
 from pilotfish.daemon.drafters.admission import size
 from pilotfish.daemon.drafters.memory_bounds import CPU, bounds_for
-from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
-from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.hooks.environment import switched_off
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import TellsFootprint, Verifier
-from pilotfish.hooks.types import EngineOptions, Parity, TargetPin
+from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
 
 RUNNER = 128 << 20  # bytes for Python, what it imports and what drafters remember; 50 MiB were measured at rest
 _NOTHING = "speculation has nothing to gain here"
@@ -44,7 +42,7 @@ def _nothing(why: str, certificate: str = "") -> NothingToGain:
 
 def demand_lane(found: LaneLookup, state_dir: Path | None) -> None:
     """Raise NothingToGain when a certificate says, before anything is loaded, that there is no wider lane."""
-    if found.certificate is not None and (why := _certified_plain(found)):
+    if found.certificate is not None and (why := _plain(found.certificate.lane)):
         folder = CertificateStore(state_dir).folder
         assert folder is not None  # it was found there
         raise _nothing(why, str(folder / f"{found.certificate.identity.key}.json"))
@@ -92,19 +90,16 @@ class Outlook:
     """Whether a loaded model has something to gain, as long as it runs. `awaited`: its certificate is to be made."""
 
     generator: Generator
-    launch: Launch
     state_dir: Path
     awaited: bool
     _certified: str = ""
 
     def certified(self) -> None:
-        """A certificate was made. Reads files."""
+        """A certificate was made: the newest one of these weights. Reads files."""
         self.awaited = False
-        generator = self.generator
-        verifier = chosen_verifier(generator.registry, generator.engine.lane.setting.engine)
-        options = self.launch.engine_options(self.state_dir)
-        found = find_lane(generator.pin, verifier, options, generator.config.speculation.parity)
-        self._certified = _certified_plain(found)
+        weights = tuple(weight.digest for weight in self.generator.pin.weights)
+        made = next(CertificateStore(self.state_dir).of_weights(weights), None)
+        self._certified = _plain(made.lane) if made else ""
 
     def why_stock(self) -> str:
         """Why the stock server should have the model; empty while it should not.
@@ -117,8 +112,6 @@ class Outlook:
         return f"{_NOTHING}: {standing.reason}" if standing.state == "plain" and not self.awaited else ""
 
 
-def _certified_plain(found: LaneLookup) -> str:
-    """Why a certificate's lane is no wider than one token; empty where it is, or where there is none."""
-    if found.certificate is None or found.lane is None or found.lane.max_width > 1:
-        return ""
-    return found.lane.reason or "no forward wider than one token gives the same ids"
+def _plain(lane: Lane) -> str:
+    """Why a lane is no wider than one token; empty where it is."""
+    return "" if lane.max_width > 1 else lane.reason or "no forward wider than one token gives the same ids"

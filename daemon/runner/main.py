@@ -154,7 +154,7 @@ async def _until_stopped(
         log.info("model loaded: %s", launch.name)
         idle = idle_certifier(server.certification, lambda: server.busy, begun_with.config.engine.certify_idle_s)
         on_engine = partial(follow_engine, sidecar, idle)
-        outlook = _outlook(server, launch) if sidecar else None
+        outlook = _outlook(server) if sidecar else None
         going = asyncio.create_task(_handed_over(server, outlook))
         made = outlook.certified if outlook else None
         async with linked(server.generator, launch, port, begun_with, on_engine), certifying(idle, made):
@@ -179,13 +179,13 @@ async def _handed_over(server: Server, outlook: Outlook | None) -> str:
     return await server.handover.moment(outlook.why_stock)
 
 
-def _outlook(server: Server, launch: Launch) -> Outlook | None:
+def _outlook(server: Server) -> Outlook | None:
     """What stock is compared with while the model is loaded; None for a generator of another kind than ours."""
     generator = server.generator
     if not isinstance(generator, Generator):
         return None
     awaited = awaits_certificate(generator.engine.lane.parity, server.certification)
-    return Outlook(generator, launch, paths.state_dir(), awaited)
+    return Outlook(generator, paths.state_dir(), awaited)
 
 
 def follow_engine(sidecar: Sidecar | None, certifier: IdleCertifier | None, engine: Engine) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, identity_of
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, identity_of
 from pilotfish.daemon.certify.left_to_stock import Left
 from pilotfish.daemon.certify.lookup import LaneLookup
 from pilotfish.daemon.config.types import Config, Speculation
@@ -102,7 +103,7 @@ def test_what_does_not_fit_beside_everything_else_is_stocks_for_now(
 def outlook(widths=(1,), parity=Parity.LANE, *, awaited=False, enabled=True) -> Outlook:
     config = Config(Speculation(parity=parity, enabled=enabled))
     generator = Generator(FakeEngine(widths=widths), fake_pin(), Registry.load(config), config)
-    return Outlook(generator, Launch(Path("/m")), Path("/nowhere"), awaited)
+    return Outlook(generator, Path("/nowhere"), awaited)
 
 
 def test_while_it_runs_a_model_that_became_plain_is_stocks():
@@ -118,15 +119,36 @@ def test_one_that_is_switched_off_or_waits_for_its_certificate_stays():
     assert outlook(awaited=True).why_stock() == ""
 
 
+def certificate(identity: Identity, widths: tuple[int, ...] = (1,)) -> Certificate:
+    """One that says of a model: these widths."""
+    lane = Lane("certified", widths, EngineSetting("bf16", "f16"), parity=Parity.NONE, reason="all widths differ")
+    return Certificate(identity, "m", "1", "", 512, lane, 1.0, 1.0, 1.0, (), (), (), (), (), 1.0, True)
+
+
+@pytest.mark.parametrize(("widths", "stays"), [((1,), False), ((1, 2), True)])
+def test_a_certificate_that_is_made_while_it_runs_is_taken_for_what_it_says(tmp_path, widths, stays):
+    running = replace(outlook((1, 2), awaited=True), state_dir=tmp_path)
+    weights = tuple(weight.digest for weight in running.generator.pin.weights)
+    identity = Identity(weights, "build", "here", None, None, None, None, None, ())
+    CertificateStore(tmp_path).put(certificate(identity, widths))
+    assert running.why_stock() == ""
+    running.certified()
+    assert ("all widths differ" in running.why_stock()) is not stays
+    assert not running.awaited
+
+
+def test_without_one_nothing_is_taken_for_anything(tmp_path):
+    running = replace(outlook((1, 2)), state_dir=tmp_path)
+    running.certified()
+    assert running.why_stock() == ""
+
+
 @pytest.fixture
 def certified_plain(smollm2_path: Path, tmp_path: Path) -> Path:
     """The file of a certificate that says of the real model: no width but 1."""
     launch = Launch(smollm2_path, context=512, threads=1)
     pin, options = pin_file(smollm2_path, tmp_path), launch.engine_options(tmp_path)
-    identity = identity_of(pin, LlamaVerifier().fingerprint(tmp_path), options)
-    lane = Lane("certified", (1,), EngineSetting("bf16", "f16"), parity=Parity.NONE, reason="all widths differ")
-    made = Certificate(identity, "m", "1", "", 512, lane, 1.0, 1.0, 1.0, (), (), (), (), (), 1.0, True)
-    path = CertificateStore(tmp_path).put(made)
+    path = CertificateStore(tmp_path).put(certificate(identity_of(pin, LlamaVerifier().fingerprint(tmp_path), options)))
     assert path is not None
     return path
 
@@ -138,30 +160,6 @@ def test_a_certificate_says_so_before_anything_is_loaded(smollm2_path, tmp_path,
         load(Launch(smollm2_path, context=512, threads=1), Config(), tmp_path, must_gain=True)
     assert raised.value.left is not None
     assert raised.value.left.certificate == str(certified_plain)
-
-
-@pytest.mark.model
-def test_a_certificate_that_is_made_while_it_runs_says_so_too(smollm2_path, tmp_path):
-    generator, _ = load(Launch(smollm2_path, context=512, threads=1), Config(), tmp_path)
-    try:
-        running = Outlook(generator, Launch(smollm2_path, context=512, threads=1), tmp_path, awaited=False)
-        assert running.why_stock() == ""
-        running.certified()
-        assert running.why_stock() == "", "there is none"
-    finally:
-        generator.close()
-
-
-@pytest.mark.model
-def test_it_is_taken_for_what_it_says(smollm2_path, tmp_path, certified_plain):
-    generator, _ = load(Launch(smollm2_path, context=512, threads=1), Config(), tmp_path)
-    try:
-        running = Outlook(generator, Launch(smollm2_path, context=512, threads=1), tmp_path, awaited=True)
-        assert running.why_stock() == ""
-        running.certified()
-        assert "all widths differ" in running.why_stock()
-    finally:
-        generator.close()
 
 
 @pytest.mark.model
