@@ -14,6 +14,7 @@ from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.hooks.errors import UsageError
 from pilotfish.ollama_overlay import tree
+from pilotfish.ollama_overlay.companion import start_daemon
 from pilotfish.ollama_overlay.outlook import look
 from pilotfish.ollama_overlay.service import permanent_lines
 
@@ -84,14 +85,19 @@ def remove(prefix: Path | None) -> None:
 @_PREFIX
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(prefix: Path | None, arguments: tuple[str, ...]) -> None:
-    """Start `ollama serve`, or `ollama` with the ARGUMENTS after `--`, from the overlay."""
+    """Start `ollama serve`, or `ollama` with the ARGUMENTS after `--`, from the overlay.
+
+    Beside a server pilotfish's daemon runs, unless one does already; it ends when the server does.
+    """
     found = tree.status(prefix or tree.default_prefix(), state_dir())
     if found.record is None:
         raise UsageError(f"no overlay is installed in {found.prefix}; make one with: pilotfish overlay install")
     for line in found.drift:
         err.print(f"{line}; repair the overlay with: pilotfish overlay install", style="yellow", markup=False)
-    binary = found.prefix / tree.BINARY
-    os.execv(binary, [str(binary), *(arguments or ("serve",))])
+    binary, words = found.prefix / tree.BINARY, arguments or ("serve",)
+    if words[0] == "serve" and (why := start_daemon()):
+        err.print(f"no daemon: {why}; the models use the config as they load", style="yellow", markup=False)
+    os.execv(binary, [str(binary), *words])
 
 
 def _print(text: str) -> None:

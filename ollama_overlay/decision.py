@@ -13,17 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pilotfish.daemon.certify.left_to_stock import LeftToStock
 from pilotfish.daemon.config import files as configuration
 from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE, Config
-from pilotfish.daemon.runner.launch_arguments import model_path, parse
+from pilotfish.daemon.runner.launch_arguments import Launch, model_path, parse
 from pilotfish.hooks.environment import switched_off, variable
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.blob_users import Blob, blob_of
 from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.ollama_overlay.attempts import Attempts
+from pilotfish.ollama_overlay.circumstances import circumstances
 from pilotfish.ollama_overlay.ollama_libraries import choose
 from pilotfish.ollama_overlay.pinned import PinnedManifests
-from pilotfish.ollama_overlay.stock import stock_server
+from pilotfish.ollama_overlay.stock import stock_environment, stock_server
 
 log = logging.getLogger("pilotfish.shim")
 
@@ -55,8 +57,7 @@ def decide(
         path = model_path(argv)
         model = path.name
         blob = blob_of(path)
-        if blob is not None:
-            model = ", ".join(user.name.short for user in blob.users) or blob.digest.short
+        model = _name(path, blob)
         return _decide(argv, model, path, blob, state_dir, load_config(), has_package)
     except PilotfishError as error:
         return Decision(False, model, str(error))
@@ -64,6 +65,17 @@ def decide(
         raise
     except BaseException as error:  # the floor is plain Ollama, whatever happened
         return Decision(False, model, f"deciding failed ({type(error).__name__}: {error})")
+
+
+def model_name(path: Path) -> str:
+    """What a launch of this weight file is called: its models' names, else the file's. Opens every manifest."""
+    return _name(path, blob_of(path))
+
+
+def _name(path: Path, blob: Blob | None) -> str:
+    if blob is None:
+        return path.name
+    return ", ".join(user.name.short for user in blob.users) or blob.digest.short
 
 
 def _decide(
@@ -81,7 +93,7 @@ def _decide(
         return Decision(False, model, reason)
     if not path.is_absolute():
         return Decision(False, model, f"{path} is a relative path; give OLLAMA_MODELS to Ollama as an absolute one")
-    parse(argv)
+    launch = parse(argv)
     config = config.for_models([user.name.full for user in blob.users] if blob else [])
     engines = [engine for engine in config.engines if has_package(ENGINE_PACKAGES[engine])]
     if not engines:
@@ -89,6 +101,8 @@ def _decide(
         remedies = ", or: ".join(ENGINES[engine] for engine in config.engines)
         return Decision(False, model, f"{packages} is not installed; run: {remedies}")
     if reason := _damaged(path, blob, state_dir) or Attempts(state_dir, path).reason() or _changed(blob, state_dir):
+        return Decision(False, model, reason)
+    if reason := _left(launch, config, state_dir):
         return Decision(False, model, reason)
     return _runner(model, config, engines, state_dir)
 
@@ -129,6 +143,17 @@ def _damaged(path: Path, blob: Blob | None, state_dir: Path) -> str:
     if blob is None or known in (None, blob.digest.hex):
         return ""
     return f"{path} was damaged: its bytes hash to {known}; remove it and pull the model again"
+
+
+def _left(launch: Launch, config: Config, state_dir: Path) -> str:
+    """Why an earlier launch like this one ended at the stock server, if that still holds."""
+    verdicts, server = LeftToStock(state_dir, launch.model), stock_server()
+    if verdicts.newest() is None:  # most models: no need to look at engines
+        return ""
+    packages = ENGINE_PACKAGES.values()
+    under = circumstances(launch, config, stock_environment(), packages, Path(server) if server else None)
+    left = verdicts.find(under)
+    return left.reason if left else ""
 
 
 def _changed(blob: Blob | None, state_dir: Path) -> str:

@@ -26,10 +26,11 @@ def stock_environment(environment: Mapping[str, str] = os.environ) -> dict[str, 
     return kept | saved
 
 
-def become_stock(reason: str, argv: Sequence[str]) -> NoReturn:
+def become_stock(reason: str, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> NoReturn:
     """Replace this process by the stock llama-server with arguments `argv`, after a line that says why.
 
-    The port that this process listened on must be closed. Raises OSError when the server cannot be started.
+    Its `environment` is by default the one that Ollama gave, as far as this process left it as it was. The port that
+    this process listened on must be closed. Raises OSError when the server cannot be started.
     """
     server = stock_server()
     assert server is not None  # asked before
@@ -37,4 +38,4 @@ def become_stock(reason: str, argv: Sequence[str]) -> NoReturn:
     sys.stderr.flush()
     for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores these, and what is ignored stays so in the next program
         signal.signal(getattr(signal, name), signal.SIG_DFL)
-    os.execve(server, [server, *argv], stock_environment())
+    os.execve(server, [server, *argv], stock_environment() if environment is None else environment)

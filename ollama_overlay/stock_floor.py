@@ -6,9 +6,16 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
 from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.runner.floor import NO_FLOOR, Floor, StockServer
+from pilotfish.daemon.runner.launch_arguments import Launch, model_path
+from pilotfish.hooks.errors import ConfigError
 from pilotfish.ollama_overlay.attempts import Attempts
+from pilotfish.ollama_overlay.circumstances import circumstances
+from pilotfish.ollama_overlay.decision import ENGINE_PACKAGES, model_name
 from pilotfish.ollama_overlay.stock import become_stock, stock_environment, stock_server
 
 
@@ -19,9 +26,10 @@ class StockFloor:
 
     def __init__(self, program: str) -> None:
         self._program = program
+        self._environment = stock_environment()  # now: a lane may change variables that engines read
 
     def stock(self) -> StockServer:
-        return StockServer(self._program, stock_environment())
+        return StockServer(self._program, self._environment)
 
     @contextlib.contextmanager
     def loading(self, model: Path) -> Iterator[None]:
@@ -30,10 +38,19 @@ class StockFloor:
         with attempts.watched():
             yield
         attempts.forget()
+        LeftToStock(state_dir(), model).forget()
+
+    def leave(self, launch: Launch, config: Config, left: Left) -> None:
+        packages = ENGINE_PACKAGES.values()
+        under = circumstances(launch, config, self._environment, packages, Path(self._program))
+        LeftToStock(state_dir(), launch.model).put(under, left)
 
     def land(self, reason: str, argv: Sequence[str]) -> None:
-        """Become the stock server; raises OSError when it cannot be started."""
-        become_stock(reason, argv)
+        """Become the stock server, and note it where the shim noted the runner; raises OSError when it cannot be
+        started."""
+        with contextlib.suppress(OSError, ConfigError):
+            decision_log.record(state_dir(), model_name(model_path(argv)), "stock", reason)
+        become_stock(reason, argv, self._environment)
 
 
 def floor_of_this_process() -> Floor:

@@ -32,7 +32,7 @@ from pilotfish.ollama_overlay.buildinfo import read_build
 from pilotfish.ollama_overlay.exchange import exchange
 from pilotfish.ollama_overlay.installation import SERVER, Installation, find
 from pilotfish.ollama_overlay.record import Record
-from pilotfish.ollama_overlay.service import write_files
+from pilotfish.ollama_overlay.service import damaged_files, write_files
 from pilotfish.ollama_overlay.shim_script import shim_script
 
 LIBRARY = Path("lib", "ollama")
@@ -80,7 +80,7 @@ def install(
         try:
             scratch.chmod(0o755)
             _build(scratch, wanted)
-            write_files(scratch, prefix / BINARY)
+            write_files(scratch, prefix / BINARY, python)
             _put_in_place(scratch, prefix)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -226,6 +226,7 @@ def _damage(prefix: Path, found: Record) -> Iterator[str]:
         yield f"{prefix / BINARY} is missing"
     if not os.access(found.python, os.X_OK):
         yield f"{found.python}, which runs pilotfish, is gone: every model runs on the stock llama-server"
+    yield from damaged_files(prefix, prefix / BINARY, found.python)
     with contextlib.suppress(OSError):
         if (library / SERVER).read_text(errors="surrogateescape") == shim_script(found.original.server, found.python):
             yield from _broken_links(library, found.original)

@@ -10,6 +10,7 @@ import psutil
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, identity_for
 from pilotfish.daemon.certify.certifier import BUDGET, Certifier
 from pilotfish.daemon.certify.lanes import MAX_WIDTH
+from pilotfish.daemon.certify.left_to_stock import LeftToStock
 from pilotfish.daemon.certify.probe_driver import Deadline
 from pilotfish.daemon.certify.probe_process import RemoteProbe
 from pilotfish.daemon.certify.suitability import Suitability
@@ -60,6 +61,8 @@ def certify(
     )
     certificate = Certifier(task, open_probe, budget=budget, deadline=deadline, progress=progress).run()
     kept = CertificateStore(options.state_dir).put(certificate) if certificate.conclusive else None
+    if kept:
+        LeftToStock(options.state_dir, pin.path).forget()
     return certificate, kept
 
 

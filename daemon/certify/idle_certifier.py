@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from pilotfish.daemon.certify.background import MODULE
 from pilotfish.hooks.environment import switched_off
+
+log = logging.getLogger("pilotfish.certificates")
 
 IDLE_SECONDS = 60.0
 POLL_SECONDS = 0.2
@@ -89,9 +92,9 @@ def idle_certifier(job: str, busy: Callable[[], bool], idle_seconds: float = IDL
 
 
 @contextlib.asynccontextmanager
-async def certifying(certifier: IdleCertifier | None) -> AsyncIterator[None]:
-    """Certify in idle moments until the block ends."""
-    task = asyncio.create_task(certifier.run()) if certifier else None
+async def certifying(certifier: IdleCertifier | None, made: Callable[[], None] | None = None) -> AsyncIterator[None]:
+    """Certify in idle moments until the block ends. `made` is called, on a thread, when there is a certificate."""
+    task = asyncio.create_task(_certify(certifier, made)) if certifier else None
     try:
         yield
     finally:
@@ -99,3 +102,11 @@ async def certifying(certifier: IdleCertifier | None) -> AsyncIterator[None]:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+async def _certify(certifier: IdleCertifier, made: Callable[[], None] | None) -> None:
+    if await certifier.run() and made is not None:
+        try:
+            await asyncio.to_thread(made)
+        except Exception:
+            log.exception("the new certificate counts from the next load on")

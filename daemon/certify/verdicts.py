@@ -10,6 +10,7 @@ from typing import Any
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore
 from pilotfish.daemon.certify.device import device_name
 from pilotfish.daemon.certify.expected_engine import EngineOf
+from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests import manifest as media
@@ -52,6 +53,7 @@ class ModelReport:
     limits: tuple[str, ...] = ()
     engine: str = ""  # what computes it, and why that; empty where nobody asked
     certificate: str = ""  # the lane that was certified on this machine, and why it is no wider; empty without one
+    left_to_stock: Left | None = None  # what the last load under Ollama found, if that was that stock serves it better
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
@@ -131,11 +133,15 @@ def _describe(
         report = replace(report, tokenizer=pin.tokenizer.fingerprint, verified=verify or _is_known(pin, state_dir))
     if obstacle:
         return replace(report, verdict=f"no: {obstacle[0]}", reason=obstacle[1])
-    report = replace(report, can_speculate=True, engine=engine_of(pin) if engine_of and pin else "")
+    left = LeftToStock(state_dir, store.blob(layers[0], manifest.name)).newest() if layers else None
+    engine = engine_of(pin) if engine_of and pin else ""
+    report = replace(report, can_speculate=True, engine=engine, left_to_stock=left)
     if certificate := _certificate(report, state_dir):
         verdict = "yes, certified" if certificate.lane.max_width > 1 else "no: widths differ"
         return replace(report, verdict=verdict, certificate=certificate.summary())
     limits = tuple(_limits(audit, files))
+    if left:
+        return replace(report, verdict="no: left to stock", limits=limits)
     return replace(report, verdict="checked at load" if limits else "yes", limits=limits)
 
 

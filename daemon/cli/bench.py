@@ -68,16 +68,25 @@ class Wish:
 @click.option("--adversaries", is_flag=True, help="Also drafters that are wrong, slow, or turn wrong.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Pilotfish's config; its defaults else.")
 @click.option("--certify/--no-certify", default=None, help="Certify the model first if it is not yet; not if --quick.")
+@click.option("--floor", is_flag=True, help="Instead: stock Ollama beside the overlaid one, in all that one notices.")
+@click.option("--overlay", type=click.Path(path_type=Path), help="The overlay's folder for --floor; your own else.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - for stdout, without the tables.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw the chart as SVG.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw the chart as PNG.")
-def command(json_file: str | None, svg: Path | None, png: Path | None, **options: Any) -> None:
+def command(
+    json_file: str | None, svg: Path | None, png: Path | None, floor: bool, overlay: Path | None, **options: Any
+) -> None:
     """Measure how much faster answers are, as their client sees it, and whether every id is equal.
 
     Close everything else first: what other processes use is measured and reported, but it still costs. With three
     rounds of 256 tokens and all systems, the demo's model takes about two hours; --quick, which leaves out stock's
     n-gram modes and the oracles, a few minutes.
     """
+    if floor:
+        from pilotfish.daemon.cli.bench_floor import measure_floor
+
+        rounds = 1 if options["quick"] else options["rounds"]
+        sys.exit(measure_floor(options["model"], options["root"], overlay, rounds, json_file))
     from pilotfish.daemon.cli.bench_tables import show
     from pilotfish.daemon.lab.bench_chart import draw, need_matplotlib
 

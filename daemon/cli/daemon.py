@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from pilotfish.daemon.cli.console import err
+from pilotfish.daemon.processes.parent_death import when_orphaned
 from pilotfish.hooks.errors import UsageError
 from pilotfish.manifests.store import Store
 
@@ -17,14 +18,15 @@ from pilotfish.manifests.store import Store
 @click.command("daemon")
 @click.option("--config", "path", type=click.Path(path_type=Path), help="The config file, instead of the usual places.")
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
-def command(path: Path | None, root: Path | None) -> None:
+@click.option("--parent", type=int, metavar="PID", help="End with the process of this id, which started this one.")
+def command(path: Path | None, root: Path | None, parent: int | None) -> None:
     """Watch the config, the plugins and the models, and tell running models what changed, until interrupted."""
     log = logging.getLogger("pilotfish")
     log.setLevel(min(log.level or logging.INFO, logging.INFO))
-    asyncio.run(_govern(path, Store.find(root)))
+    asyncio.run(_govern(path, Store.find(root), parent))
 
 
-async def _govern(path: Path | None, store: Store) -> None:
+async def _govern(path: Path | None, store: Store, parent: int | None) -> None:
     from pilotfish.daemon.control.address import socket_path
     from pilotfish.daemon.control.control_client import ask_status
     from pilotfish.daemon.control.governing import governing
@@ -43,4 +45,5 @@ async def _govern(path: Path | None, store: Store) -> None:
                 f"a daemon already runs at {place} ({who}); stop it first, or name another PILOTFISH_SOCKET"
             )
         err.print(f"pilotfish governs at {daemon.socket}", markup=False, soft_wrap=True)
-        await stop.wait()
+        async with when_orphaned(parent, stop.set):
+            await stop.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -114,6 +115,9 @@ def _facts(model: ModelReport) -> Iterator[tuple[str, Text]]:
     why = model.certificate or "\n".join(model.limits) or model.reason
     if why:
         yield "", Text(why)
+    if left := model.left_to_stock:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(left.since))
+        yield "on stock", Text(f"under Ollama, since {since}: {left.reason}")
 
 
 def _verdict(model: ModelReport) -> Text:

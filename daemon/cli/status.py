@@ -46,7 +46,7 @@ def command(as_json: bool, root: Path | None) -> None:
         out.print(f"         [red]problem:[/] {escape(problem)}", soft_wrap=True)
     if found["models"]:
         out.print(_models(found["models"]))
-    _show_decisions(found["decisions"])
+    _show_stock(found["stock"])
 
 
 def _show_daemon(found: Mapping[str, Any]) -> None:
@@ -121,19 +121,18 @@ def _models(models: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _show_decisions(decisions: Sequence[Mapping[str, Any]]) -> None:
-    stock = [decision for decision in decisions if decision["decision"] == "stock"][-5:]
-    if stock:
-        _say("launches that went to the stock llama-server:")
-    for decision in stock:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision["time"]))
-        _say(f"  {at}  {decision['model'] or '(no model)'}: {decision['reason']}")
+def _show_stock(on_stock: Sequence[Mapping[str, Any]]) -> None:
+    if on_stock:
+        _say("on the stock llama-server:")
+    for one in on_stock:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["since"]))
+        _say(f"  {one['model'] or '(no model)'}, since {since}: {one['reason']}")
 
 
 def _launch(decision: Mapping[str, Any] | None) -> str:
     if decision is None:
         return "-"
-    return "pilotfish" if decision["decision"] == "runner" else f"stock: {decision['reason']}"
+    return "pilotfish" if decision["decision"] == "runner" else "stock"
 
 
 def _share(totals: Mapping[str, Any]) -> str:

@@ -24,9 +24,10 @@ RECENT = 20  # decisions that are shown
 
 
 async def overview(store: Store) -> dict[str, Any]:
-    """`daemon`, `config`, `engines`, `plugins`, `runners`, `models`, `decisions`.
+    """`daemon`, `config`, `engines`, `plugins`, `runners`, `models`, `stock`, `decisions`.
 
-    JSON-ready, with the same keys in any case.
+    JSON-ready, with the same keys in any case. `stock` has an entry for every model whose last launch went to the stock
+    server, by name.
     """
     config, error = _config()
     socket = _socket(config)
@@ -44,6 +45,7 @@ async def overview(store: Store) -> dict[str, Any]:
         "plugins": told["plugins"] if told else _plugins(config),
         "runners": told["runners"] if told else [],
         "models": _models(store, config, told["models"] if told else {}, decisions),
+        "stock": _on_stock(decisions),
         "decisions": decisions[-RECENT:],
     }
 
@@ -82,6 +84,18 @@ def _socket(config: Config) -> str | None:
 
 def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
+
+
+def _on_stock(decisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`model`, `reason`, and since when (`since`, seconds since the epoch) that has been the reason."""
+    standing: dict[str, dict[str, Any]] = {}
+    for decision in decisions:
+        model, reason = decision["model"], decision["reason"]
+        if decision["decision"] != "stock":
+            standing.pop(model, None)
+        elif model not in standing or standing[model]["reason"] != reason:
+            standing[model] = {"model": model, "reason": reason, "since": decision["time"]}
+    return [entry for _, entry in sorted(standing.items())]
 
 
 def _models(

@@ -3,20 +3,23 @@
 The parent holds the child's standard input open and never writes; the system closes it with the parent. Which of the
 three ways to notice is right depends on what the child does: `when_let_go` calls back on its event loop, where it can
 end in order; `end_at_once_when_let_go` has the kernel end it, while an engine keeps the interpreter to itself and no
-loop turns; `end_with_stdin` is for a child that computes and has no loop. Programs that are not ours are started by
+loop turns; `end_with_stdin` is for a child that computes and has no loop. One whose parent becomes another program,
+which keeps no pipe for it, looks who its parent is: `when_orphaned`. Programs that are not ours are started by
 `tied`, and a child whose standard input carries calls ends with them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 _VARIABLE = "PILOTFISH_TIED"
+_LOOK_SECONDS = 0.5
 
 
 def tied_environment() -> dict[str, str]:
@@ -35,6 +38,23 @@ def when_let_go(callback: Callable[[], None]) -> None:
         callback()
 
     loop.add_reader(end, let_go)
+
+
+@contextlib.asynccontextmanager
+async def when_orphaned(parent: int | None, callback: Callable[[], None]) -> AsyncIterator[None]:
+    """Call `callback` once this process is no child of `parent` any more, while the block lasts; never with None."""
+
+    async def look() -> None:
+        while os.getppid() == parent:  # noqa: ASYNC110 - the system tells nobody but the new parent
+            await asyncio.sleep(_LOOK_SECONDS)
+        callback()
+
+    looking = asyncio.create_task(look()) if parent is not None else None
+    try:
+        yield
+    finally:
+        if looking is not None:
+            looking.cancel()
 
 
 def end_at_once_when_let_go() -> None:

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pilotfish.daemon.certify.left_to_stock import Left
+from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.runner.launch_arguments import Launch
+
 
 @dataclass(frozen=True, slots=True)
 class StockServer:
@@ -31,7 +35,12 @@ class Floor(Protocol):
         """The server to start beside the runner for what it does not serve itself; None where there is none."""
 
     def loading(self, model: Path) -> AbstractContextManager[None]:
-        """Surrounds the load of a weight file: a crash inside is remembered, and forgotten when the block ends well."""
+        """Surrounds the load of a weight file: a crash inside is remembered. Crashes, and what `leave` was told of the
+        file, are forgotten when the block ends well.
+        """
+
+    def leave(self, launch: Launch, config: Config, left: Left) -> None:
+        """Remember that a launch is stock's, so that the next one like it is from the start. Raises nothing."""
 
     def land(self, reason: str, argv: Sequence[str]) -> None:
         """Turn this process into what a launch with arguments `argv` would have been; returns where that is nothing.
@@ -50,6 +59,9 @@ class NoFloor:
 
     def loading(self, model: Path) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+    def leave(self, launch: Launch, config: Config, left: Left) -> None:
+        """Do nothing: there is no stock."""
 
     def land(self, reason: str, argv: Sequence[str]) -> None:
         """Return: there is nothing to turn into."""

@@ -20,6 +20,7 @@ from pilotfish.daemon.drafters.memory_budget import memory_budget_for
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import remember_conversations
+from pilotfish.daemon.runner.gain import NothingToGain, awaits_certificate, demand_drafts, demand_lane, demand_memory
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.long_prompts import read_long_prompts
 from pilotfish.daemon.runner.model_card import ModelCard
@@ -35,10 +36,11 @@ MORE_TIME = 0.9  # of the budget that certifying in idle moments has; what took 
 _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}  # llama.h's llama_vocab_type
 
 
-def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, ModelCard]:
-    """Blocks until the model is ready, on the first engine that loads it.
+def load(launch: Launch, config: Config, state_dir: Path, *, must_gain: bool = False) -> tuple[Generator, ModelCard]:
+    """Blocks until the model is ready, on the first engine that loads it and has something to gain with it.
 
-    Raises BrokenModel or EngineError, naming the file.
+    Raises BrokenModel or EngineError, naming the file. With `must_gain`, for a launch that stock could serve, raises
+    NothingToGain as soon as it turns out.
     """
     registry = Registry.load(config)
     options = launch.engine_options(state_dir)
@@ -48,8 +50,10 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
         log.info("%s: %s", pin.name, config.why_not_chosen)
     registry.notify_pinned(pin)
     found = find_lane(pin, verifiers, options, config.speculation.parity)
+    if must_gain:
+        demand_lane(found, state_dir)
     before = private_bytes()
-    made, engine = _first_that_loads(found.attempts, pin, options, registry)
+    made, engine = _first_that_gains(found.attempts, pin, options, registry, must_gain=must_gain)
     certificate = found.certificate if made is found.attempts[0] else None
     lane = engine.lane
     log.info(
@@ -74,7 +78,14 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     remember_conversations(engine, launch.cache_ram, config.engine.cache_ram_share, memory.free)
     read_long_prompts(engine, config.engine.prompts, memory.free)
     pool = pool_for(engine, pin, made.verifier, options, config, before=before, state_dir=state_dir)
-    return Generator(engine, pin, registry, config, costs=costs, pool=pool), card
+    generator = Generator(engine, pin, registry, config, costs=costs, pool=pool)
+    if must_gain:
+        try:
+            demand_drafts(generator.standing, found, awaited=awaits_certificate(lane.parity, job))
+        except NothingToGain:
+            generator.close()
+            raise
+    return generator, card
 
 
 def _worth_certifying(found: LaneLookup, budget: float) -> bool:
@@ -83,21 +94,39 @@ def _worth_certifying(found: LaneLookup, budget: float) -> bool:
     return bool(found.identity and budget) and (made is None or made.seconds < MORE_TIME * budget)
 
 
-def _first_that_loads(
-    attempts: Sequence[Attempt], pin: TargetPin, options: EngineOptions, registry: Registry
+def _first_that_gains(
+    attempts: Sequence[Attempt], pin: TargetPin, options: EngineOptions, registry: Registry, *, must_gain: bool
 ) -> tuple[Attempt, TargetEngine]:
-    """Raises what the first engine raised when none loads the model."""
+    """The first engine whose lane is wider than one token; where none has such a lane, one that loads the model.
+
+    Raises what the first engine raised when none loads it, and NothingToGain as `load`.
+    """
     first: BrokenModel | EngineError | None = None
+    plain: Attempt | None = None
     for attempt in attempts:
         try:
-            with engine_environment(attempt.lane):
-                return attempt, attempt.verifier.load(pin, attempt.lane, options)
+            engine = _loaded(attempt, pin, options, must_gain=must_gain)
         except (BrokenModel, EngineError) as error:
             first = first or error
             if len(attempts) > 1:
                 _let_others_know(attempt.verifier, pin, options, registry, error)
+            continue
+        if engine.lane.max_width > 1 or attempt.lane is not None or attempt is attempts[-1]:
+            return attempt, engine
+        log.info("%s: engine %s decodes it plainly: %s", pin.name, attempt.verifier.name, engine.lane.reason)
+        plain = plain or attempt
+        engine.close()
+    if plain is not None:
+        return plain, _loaded(plain, pin, options, must_gain=must_gain)
     assert first is not None
     raise first
+
+
+def _loaded(attempt: Attempt, pin: TargetPin, options: EngineOptions, *, must_gain: bool) -> TargetEngine:
+    with engine_environment(attempt.lane):
+        if must_gain:
+            demand_memory(pin, attempt.verifier, options)
+        return attempt.verifier.load(pin, attempt.lane, options)
 
 
 def _let_others_know(

@@ -3,8 +3,10 @@
 It listens at once and answers 503 while the model loads. It ends with 0 on SIGTERM or SIGINT, or when the front that
 started it is gone, and with 1, after a line that says why, when the launch is not for it, the port is taken, the model
 cannot be loaded, or anything else goes wrong before it is. With a floor (`floor.py`) it becomes the stock server
-instead of ending with 1, and starts one beside itself for requests that it does not serve. It also ends with 1, and is
-not replaced, when its engine's thread ends: Ollama loads the model again.
+instead of ending with 1, also for a model with which speculation has nothing to gain (`gain.py`), and starts one beside
+itself for requests that it does not serve. When it turns out later that there is nothing to gain, it ends with 0 while
+nobody looks (`handover.py`). It also ends with 1, and is not replaced, when its engine's thread ends. Either way Ollama
+loads the model again.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,9 +26,11 @@ from typing import Any
 import uvloop
 
 from pilotfish.daemon.certify.idle_certifier import IdleCertifier, certifying, idle_certifier
+from pilotfish.daemon.certify.left_to_stock import DAY, Left
 from pilotfish.daemon.config import files, paths
 from pilotfish.daemon.config.types import ENGINES, Config, Engine, Verifiers
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
+from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.daemon.http.serving import listeners, serving
 from pilotfish.daemon.processes.parent_death import when_let_go
@@ -33,11 +38,12 @@ from pilotfish.daemon.registry.plugin_trouble import describe
 from pilotfish.daemon.runner.daemon_link import in_force, linked
 from pilotfish.daemon.runner.engine_thread import Generates
 from pilotfish.daemon.runner.floor import NO_FLOOR, Floor
+from pilotfish.daemon.runner.gain import NothingToGain, Outlook, awaits_certificate
 from pilotfish.daemon.runner.launch_arguments import Launch, parse
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.daemon.runner.server import Server
 from pilotfish.daemon.runner.sidecar import Sidecar
-from pilotfish.hooks.errors import EngineError, PilotfishError
+from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
 
 log = logging.getLogger("pilotfish.runner")
 
@@ -115,7 +121,7 @@ async def serve(
         async with serving(server.app, listening, limits, shutdown_timeout=_SHUTDOWN):
             log.info("listening on http://%s:%d", launch.host, port)
             try:
-                ending = await _until_stopped(server, stop, launch, port, begun_with, sidecar)
+                ending = await _until_stopped(server, stop, launch, port, begun_with, sidecar, floor)
             finally:
                 server.cancel()
     finally:
@@ -125,14 +131,22 @@ async def serve(
 
 
 async def _until_stopped(
-    server: Server, stop: asyncio.Event, launch: Launch, port: int, begun_with: Plan, sidecar: Sidecar | None
+    server: Server,
+    stop: asyncio.Event,
+    launch: Launch,
+    port: int,
+    begun_with: Plan,
+    sidecar: Sidecar | None,
+    floor: Floor,
 ) -> Ending:
-    """Serve until the signal to stop, until loading failed, or until the engine's thread is lost."""
+    """Serve until the signal to stop, until loading failed, the engine's thread is lost, or stock should serve."""
     loaded = server.start()
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
     if loaded.done() and (error := loaded.exception()):
         stopping.cancel()
+        if isinstance(error, NothingToGain):
+            return Ending(str(error))
         if not isinstance(error, PilotfishError):
             log.error("loading failed", exc_info=error)
         return Ending(f"cannot load {launch.model}: {error}")
@@ -141,14 +155,38 @@ async def _until_stopped(
         log.info("model loaded: %s", launch.name)
         idle = idle_certifier(server.certification, lambda: server.busy, begun_with.config.engine.certify_idle_s)
         on_engine = partial(follow_engine, sidecar, idle)
-        async with linked(server.generator, launch, port, begun_with, on_engine), certifying(idle):
-            await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
+        outlook = _outlook(server) if sidecar else None
+        going = asyncio.create_task(_handed_over(server, outlook))
+        made = outlook.certified if outlook else None
+        async with linked(server.generator, launch, port, begun_with, on_engine), certifying(idle, made):
+            await asyncio.wait((stopping, lost, going), return_when=asyncio.FIRST_COMPLETED)
+        if going.done():
+            log.info("%s; the process ends, and the next request loads the model again", going.result())
+            return Ending()
+        going.cancel()
     if lost.done():
         log.error("%s; the process ends", lost.result())
         return Ending(lost=lost.result())
     await stopping
     log.info("stopping")
     return Ending()
+
+
+async def _handed_over(server: Server, outlook: Outlook | None) -> str:
+    """Wait until stock should have the model and nobody looks; for ever where there is no stock."""
+    if outlook is None:
+        await asyncio.Event().wait()
+        return ""
+    return await server.handover.moment(outlook.why_stock)
+
+
+def _outlook(server: Server) -> Outlook | None:
+    """What stock is compared with while the model is loaded; None for a generator of another kind than ours."""
+    generator = server.generator
+    if not isinstance(generator, Generator):
+        return None
+    awaited = awaits_certificate(generator.engine.lane.parity, server.certification)
+    return Outlook(generator, paths.state_dir(), awaited)
 
 
 def follow_engine(sidecar: Sidecar | None, certifier: IdleCertifier | None, engine: Engine) -> None:
@@ -165,7 +203,15 @@ def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor
 
     with floor.loading(launch.model):
         try:
-            loaded = load(launch, settings, paths.state_dir())
+            loaded = load(launch, settings, paths.state_dir(), must_gain=floor.stock() is not None)
+        except NothingToGain as error:
+            if error.left is not None:
+                floor.leave(launch, settings, error.left)
+            raise
+        except BrokenModel as error:  # to this engine; another build may know the architecture
+            now = round(time.time(), 3)
+            floor.leave(launch, settings, Left(str(error), now, until=now + DAY))
+            raise
         except StopIteration as error:  # the one exception that the future of a load cannot carry
             raise EngineError(describe(error)) from error
     ready.set()

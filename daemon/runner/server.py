@@ -15,6 +15,7 @@ from pilotfish.daemon.http.json_text import kind, parse_object
 from pilotfish.daemon.registry.containment import guarded
 from pilotfish.daemon.runner.conversation_memory import remembered_by
 from pilotfish.daemon.runner.engine_thread import EngineThread, Generates
+from pilotfish.daemon.runner.handover import Handover
 from pilotfish.daemon.runner.metrics import CONTENT_TYPE, Metrics
 from pilotfish.daemon.runner.model_card import ModelCard, models_json, props_json, slots_json
 from pilotfish.daemon.runner.relay import relay
@@ -53,7 +54,8 @@ class Server:
     ) -> None:
         """`host` is where it listens."""
         self.metrics = Metrics()
-        middlewares = [_errors, gate(host), self._ready, self._beside]
+        self.handover = Handover()
+        middlewares = [_errors, gate(host), self.handover.watch, self._ready, self._beside]
         self.app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
         self._load = load
         self._sidecar = sidecar

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,14 @@ class OllamaServer:
 
 
 @contextmanager
-def serving(binary: Path, folder: Path, models: Path, env: Mapping[str, str] | None = None) -> Iterator[OllamaServer]:
-    """`binary serve`, ended afterwards with every process it started."""
+def serving(
+    binary: Path,
+    folder: Path,
+    models: Path,
+    env: Mapping[str, str] | None = None,
+    command: Sequence[str] = (),
+) -> Iterator[OllamaServer]:
+    """`binary serve`, or `command`, which becomes it; ended afterwards with every process it started."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     state = with_known_lanes(folder / "state")
@@ -94,7 +100,9 @@ def serving(binary: Path, folder: Path, models: Path, env: Mapping[str, str] | N
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OLLAMA_", "PILOTFISH"))}
     environment = {**inherited, **own, **(env or {})}
     with (folder / "log").open("wb") as output:
-        process = subprocess.Popen([binary, "serve"], stdout=output, stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen(
+            command or [binary, "serve"], stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
     server = OllamaServer(process, port, folder / "log", state, environment)
     try:
         server.wait_until_it_answers()

@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from pilotfish.daemon.processes.ports import free_port
 from pilotfish.ollama_overlay import start
+from pilotfish.ollama_overlay.decision import decide
 from pilotfish.ollama_overlay.stock import become_stock, stock_environment
+from tests.manifests.builders import tiny_gguf
 
 # A stock server that reports what it is given, takes its port and ends.
 STOCK = f"""#!{sys.executable}
@@ -109,6 +112,25 @@ def test_a_launch_that_fails_before_the_model_is_ready_goes_on_as_stock(environm
     assert env["LD_LIBRARY_PATH"] == environment["PILOTFISH_STOCK_LD_LIBRARY_PATH"]
     assert not [name for name in env if name.startswith("PILOTFISH_STOCK")]
     assert "pilotfish: stock llama-server: " in said
+
+
+@pytest.mark.model
+def test_an_architecture_that_the_engine_does_not_know_is_stocks_from_the_next_launch_on(
+    environment, tmp_path, monkeypatch
+):
+    model = tiny_gguf(tmp_path / "model.gguf", architecture="brand-new")
+    os.utime(model, (1, 1))
+    time.sleep(0.06)  # what was changed a moment ago is not remembered
+    words = launch(model)
+    process, out, said = run(environment, *words)
+    assert process.returncode == 0, said
+    assert json.loads(out)[1] == words
+
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    decision = decide(words, tmp_path / "state")
+    assert not decision.runner
+    assert "brand-new" in decision.reason
 
 
 def test_the_runners_old_name_starts_what_the_new_one_does(environment, tmp_path):

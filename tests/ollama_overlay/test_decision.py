@@ -7,14 +7,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from pilotfish.daemon.certify.left_to_stock import Left
 from pilotfish.daemon.config import files as configuration
 from pilotfish.daemon.config.reader import parse
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control import decision_log
+from pilotfish.daemon.runner.daemon_link import in_force
+from pilotfish.daemon.runner.launch_arguments import parse as parse_launch
 from pilotfish.hooks.environment import OFF
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.fingerprints import file_digest
@@ -22,6 +26,7 @@ from pilotfish.manifests.store import Store
 from pilotfish.ollama_overlay.attempts import Attempts
 from pilotfish.ollama_overlay.decision import decide
 from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA
+from pilotfish.ollama_overlay.stock_floor import StockFloor
 from tests.fakes.scans import scans
 from tests.manifests.builders import tiny_gguf
 
@@ -237,6 +242,49 @@ def test_after_two_loads_that_crashed_it_is_stock_for_a_day(deciding, blob, stat
     assert str(mark) in decision.reason
 
     os.utime(mark, (1, 1))
+    assert deciding().runner
+
+
+@pytest.fixture
+def leaving(blob, monkeypatch, tmp_path, state):
+    """`leaving(reason, *flags, config)`: what a runner does that finds nothing to gain with a launch."""
+    monkeypatch.setenv("PILOTFISH_STATE", str(state))
+    monkeypatch.setenv("PILOTFISH_STOCK", str(tmp_path / "llama-server"))
+    os.utime(blob, (1, 1))
+    time.sleep(0.06)  # what was changed a moment ago is not remembered
+
+    def left(reason, *flags, config=""):
+        launched = parse_launch(launch(blob, *flags)).with_users()
+        settings = in_force(parse(configuration.tomli.loads(config)), launched)
+        StockFloor(str(tmp_path / "llama-server")).leave(launched, settings, Left(reason, time.time()))
+
+    return left
+
+
+def test_what_ended_at_stock_goes_there_at_once(deciding, leaving):
+    assert deciding().runner
+    leaving("its sliding window forgets")
+    decision = deciding()
+    assert (decision.runner, decision.reason) == (False, "its sliding window forgets")
+    assert not deciding("--port", "17", "--alias", "other").runner
+
+
+@pytest.mark.parametrize("change", ["a flag", "the config", "the stock server", "the weights"])
+def test_until_anything_about_it_changes(deciding, leaving, change, tmp_path, blob):
+    leaving("its sliding window forgets")
+    if change == "the stock server":
+        (tmp_path / "llama-server").touch()
+    if change == "the weights":
+        os.utime(blob, (2, 2))
+    flags = ("--cache-type-k", "q8_0") if change == "a flag" else ()
+    config = '[drafters]\norder = ["other"]' if change == "the config" else ""
+    assert deciding(*flags, config=config).runner
+
+
+def test_a_load_that_speculates_makes_up_for_it(deciding, leaving, blob):
+    leaving("its sliding window forgets")
+    with StockFloor("/stock").loading(blob):
+        pass
     assert deciding().runner
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.runner.floor import NO_FLOOR
 from pilotfish.ollama_overlay.attempts import FOLDER
 from pilotfish.ollama_overlay.stock_floor import StockFloor, floor_of_this_process
@@ -60,9 +61,30 @@ def test_a_crash_counts_until_a_load_ends_well(reports):
     assert reports() == []
 
 
-def test_landing_becomes_the_stock_server(monkeypatch):
+def test_landing_becomes_the_stock_server(monkeypatch, reports):
     became = []
     monkeypatch.setenv("PILOTFISH_STOCK", "/stock")
     monkeypatch.setattr(os, "execve", lambda program, words, environment: became.append((program, words)))
     StockFloor("/stock").land("a reason", ["--model", "m"])
     assert became == [("/stock", ["/stock", "--model", "m"])]
+
+
+def test_what_a_lane_set_in_the_environment_is_not_stocks(monkeypatch, reports):
+    became = []
+    monkeypatch.setenv("PILOTFISH_STOCK", "/stock")
+    monkeypatch.delenv("GGML_CPU_TILED_MM", raising=False)
+    monkeypatch.setattr(os, "execve", lambda program, words, environment: became.append(environment))
+    floor = StockFloor("/stock")
+    monkeypatch.setenv("GGML_CPU_TILED_MM", "0")
+    floor.land("a reason", ["--model", "m"])
+    assert "GGML_CPU_TILED_MM" not in became[0]
+    assert "GGML_CPU_TILED_MM" not in floor.stock().environment
+
+
+def test_landing_is_the_last_decision_about_the_model(monkeypatch, reports, tmp_path):
+    monkeypatch.setenv("PILOTFISH_STOCK", "/stock")
+    monkeypatch.setattr(os, "execve", lambda *given: None)
+    decision_log.record(tmp_path, "m.gguf", "runner", "speculation is on")
+    StockFloor("/stock").land("nothing to gain", ["--model", "/models/m.gguf"])
+    last = decision_log.read(tmp_path)[-1]
+    assert (last.model, last.decision, last.reason) == ("m.gguf", "stock", "nothing to gain")

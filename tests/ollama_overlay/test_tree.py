@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import plistlib
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,14 @@ from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
 from pilotfish.hooks.errors import UsageError
-from pilotfish.ollama_overlay import installation, tree
-from pilotfish.ollama_overlay.service import launchd_agent, permanent_lines, systemd_drop_in
+from pilotfish.ollama_overlay import commands, installation, service, tree
+from pilotfish.ollama_overlay.service import (
+    launchd_agent,
+    launchd_daemon_agent,
+    permanent_lines,
+    systemd_drop_in,
+    systemd_unit,
+)
 from tests.ollama_overlay import fake_ollama
 
 ETC = Path(__file__).resolve().parents[2] / "etc"
@@ -305,21 +312,38 @@ class TestFinding:
 
 class TestService:
     def test_the_files_in_etc_are_what_is_made(self):
-        ollama = Path("/opt/pilotfish/ollama/bin/ollama")
-        assert (ETC / "ollama.service.d" / "pilotfish.conf").read_text() == systemd_drop_in(ollama)
-        assert (ETC / "com.pilotfish.ollama.plist").read_text() == launchd_agent(ollama)
+        ollama, python = Path("/opt/pilotfish/ollama/bin/ollama"), Path("/opt/pilotfish/venv/bin/python")
+        assert (ETC / "systemd" / "ollama.service.d" / "pilotfish.conf").read_text() == systemd_drop_in(ollama)
+        assert (ETC / "systemd" / "pilotfish.service").read_text() == systemd_unit(python)
+        assert (ETC / "launchd" / "com.pilotfish.ollama.plist").read_text() == launchd_agent(ollama)
+        assert (ETC / "launchd" / "com.pilotfish.daemon.plist").read_text() == launchd_daemon_agent(python)
 
     def test_paths_are_quoted(self):
         assert 'ExecStart="/a b/100%%/ollama" serve' in systemd_drop_in(Path("/a b/100%/ollama"))
+        assert 'ExecStart="/a b/python" -P -m pilotfish.daemon.cli daemon' in systemd_unit(Path("/a b/python"))
         assert "<string>/a &amp; b/ollama</string>" in launchd_agent(Path("/a & b/ollama"))
+
+    @pytest.mark.parametrize("make", [launchd_agent, launchd_daemon_agent])
+    def test_an_agent_is_a_property_list(self, make):
+        agent = plistlib.loads(make(Path("/a & b/program")).encode())
+        assert agent["ProgramArguments"][0] == "/a & b/program"
+        assert agent["KeepAlive"] is True
+        assert agent["Label"].startswith("com.pilotfish.")
+
+    def test_files_of_an_older_version_are_made_again(self, original, prefix):
+        tree.install(prefix, original)
+        (prefix / service.SYSTEMD / service.UNIT).unlink()
+        assert any(str(service.UNIT) in line for line in tree.status(prefix).drift)
+        assert tree.install(prefix, original)[1]
+        assert tree.status(prefix).drift == ()
 
     @pytest.mark.parametrize("platform", ["linux", "darwin"])
     def test_two_lines_make_it_permanent(self, original, prefix, platform):
         tree.install(prefix, original)
         first, second = permanent_lines(prefix, platform)
-        named = [word for word in first.split() if word.startswith(str(prefix))]
-        assert all(Path(word).is_file() for word in named)
-        assert named
+        named = [Path(word) for word in first.split() if word.startswith(str(prefix))]
+        files = [file for path in named for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
+        assert len(files) == 2
         assert "ollama" in second
 
 
@@ -345,12 +369,22 @@ class TestCommands:
     def test_run_becomes_ollama(self, invoke, original, prefix, monkeypatch):
         ran = []
         monkeypatch.setattr(os, "execv", lambda path, words: ran.append((Path(path), words)))
+        monkeypatch.setattr(commands, "start_daemon", lambda: ran.append("a daemon") or "")
         invoke("install", "--ollama", str(original))
         invoke("run")
         invoke("run", "--", "ps", "--help")
 
         binary = prefix / "bin" / "ollama"
-        assert ran == [(binary, [str(binary), "serve"]), (binary, [str(binary), "ps", "--help"])]
+        assert ran == ["a daemon", (binary, [str(binary), "serve"]), (binary, [str(binary), "ps", "--help"])]
+
+    def test_run_becomes_ollama_whatever_becomes_of_the_daemon(self, invoke, original, monkeypatch):
+        ran = []
+        monkeypatch.setattr(os, "execv", lambda path, words: ran.append(words[1]))
+        monkeypatch.setattr(commands, "start_daemon", lambda: "no usable socket path")
+        invoke("install", "--ollama", str(original))
+        said = invoke("run")
+        assert ran == ["serve"]
+        assert "no daemon: no usable socket path" in said.output
 
     def test_run_needs_an_overlay(self, invoke):
         assert "pilotfish overlay install" in str(invoke("run").exception)

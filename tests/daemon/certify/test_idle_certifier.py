@@ -61,6 +61,26 @@ async def test_a_request_ends_it_and_it_starts_again_later(tmp_path: Path) -> No
         await until(path.exists)
 
 
+@pytest.mark.parametrize(("script", "times"), [(COPY_JOB, 1), ("raise SystemExit(1)", 0)], ids=["made", "not made"])
+async def test_whoever_wants_to_know_is_told_of_a_certificate(tmp_path: Path, script: str, times: int) -> None:
+    told: list[str] = []
+    idle = certifier(script, tmp_path / "out", [False])
+    ended = asyncio.Event()
+    run = idle.run
+
+    async def noted() -> bool:
+        try:
+            return await run()
+        finally:
+            ended.set()
+
+    idle.run = noted  # type: ignore[method-assign]
+    async with certifying(idle, lambda: told.append("a certificate")):
+        await ended.wait()
+        await until(lambda: len(told) == times)
+    assert len(told) == times
+
+
 def test_it_can_be_switched_off_and_without_a_job_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
     assert idle_certifier("job\n", lambda: False) is not None

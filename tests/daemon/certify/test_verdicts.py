@@ -1,4 +1,6 @@
 import json
+import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -6,6 +8,7 @@ from gguf import GGMLQuantizationType
 
 from pilotfish.daemon.certify.certificate import CertificateStore, Identity
 from pilotfish.daemon.certify.device import device_name
+from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
 from pilotfish.daemon.certify.verdicts import describe_models
 from pilotfish.hooks.types import Lane, Parity
 from pilotfish.manifests import manifest as media
@@ -173,3 +176,17 @@ def test_a_certified_model_shows_its_lane_and_why_it_is_no_wider(report, tmp_pat
     assert report().verdict == "no: widths differ"
     CertificateStore(tmp_path / "state").put(replace(made, lane=replace(lane, widths=(1, 2, 3))))
     assert report().verdict == "yes, certified"
+
+
+def test_a_model_that_was_left_to_stock_says_so_until_it_changes(report, store, tmp_path):
+    found = report()
+    path = store.blob(store.manifest("m").weights[0])
+    os.utime(path, (1, 1))
+    time.sleep(0.06)  # what was changed a moment ago is not remembered
+    left = Left("its sliding window forgets", time.time())
+    LeftToStock(tmp_path / "state", path).put("a launch", left)
+    (found,) = describe_models(store, tmp_path / "state").models
+    assert (found.verdict, found.left_to_stock) == ("no: left to stock", left)
+    assert json.loads(json.dumps(found.to_json()))["left_to_stock"]["reason"] == left.reason
+    os.utime(path, (2, 2))
+    assert describe_models(store, tmp_path / "state").models[0].verdict == "yes"

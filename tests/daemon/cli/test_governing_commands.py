@@ -71,7 +71,7 @@ class TestWithoutADaemon:
     def test_the_json_has_every_key(self, socket):
         found = status()
         assert found["daemon"] == {"running": False, "socket": str(socket)}
-        assert list(found) == ["daemon", "config", "engines", "plugins", "runners", "models", "decisions"]
+        assert list(found) == ["daemon", "config", "engines", "plugins", "runners", "models", "stock", "decisions"]
 
     def test_the_engines_that_may_compute_are_named(self, config):
         assert status()["engines"] == {"choice": "auto", "here": ["llama", "ik"], "problems": []}
@@ -110,6 +110,26 @@ class TestWithoutADaemon:
         (home / "state" / "decisions.jsonl").write_text(text)
         assert status()["decisions"] == lines
         assert "a projector [mmproj]" in run("status")
+
+    def test_a_model_on_stock_is_a_line_with_the_reason_and_since_when(self, home):
+        (home / "state").mkdir()
+        lines = [
+            {"time": 1.0, "model": "slid:1m", "decision": "runner", "reason": ""},
+            {"time": 2.0, "model": "slid:1m", "decision": "stock", "reason": "its window"},
+            {"time": 3.0, "model": "slid:1m", "decision": "stock", "reason": "its window"},
+            {"time": 4.0, "model": "back:1m", "decision": "stock", "reason": "switched off"},
+            {"time": 5.0, "model": "back:1m", "decision": "runner", "reason": ""},
+            {"time": 6.0, "model": "other:1m", "decision": "stock", "reason": "a projector"},
+            {"time": 7.0, "model": "other:1m", "decision": "stock", "reason": "--lora"},
+        ]
+        (home / "state" / "decisions.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+        assert status()["stock"] == [
+            {"model": "other:1m", "reason": "--lora", "since": 7.0},
+            {"model": "slid:1m", "reason": "its window", "since": 2.0},
+        ]
+        text = run("status")
+        assert "slid:1m, since 1970-01-01" in text
+        assert "back:1m, since" not in text
 
     def test_off_and_on_say_what_they_changed_and_where(self, config):
         said = run("off")

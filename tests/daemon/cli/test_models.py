@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,7 @@ from gguf import GGMLQuantizationType
 from rich.console import Console
 
 from pilotfish.daemon.certify.certificate import CertificateStore, identity_of
+from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.cli import models as models_command
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
@@ -74,6 +77,18 @@ def test_all_about_one_model_includes_the_reasons(models, name, why):
     shown = models(name).stdout
     assert why in shown
     assert "tiny:latest" not in shown
+
+
+def test_all_about_one_model_includes_why_stock_serves_it(models, tmp_path):
+    store = Store(tmp_path / "models")
+    blob = store.blob(store.manifest("tiny").weights[0])
+    os.utime(blob, (1, 1))
+    time.sleep(0.06)  # what was changed a moment ago is not remembered
+    LeftToStock(tmp_path / "state", blob).put("a launch", Left("its sliding window forgets", 2.0))
+    said = " ".join(models("tiny").stdout.split())
+    assert "no: left to stock" in said
+    assert "under Ollama, since 1970-01-01" in said
+    assert "its sliding window forgets" in said
 
 
 def test_one_model_as_json_has_the_shape_of_all(models):

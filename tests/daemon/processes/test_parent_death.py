@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from pilotfish.daemon.processes.parent_death import when_orphaned
 from tests.daemon.processes.endings import until_gone
+from tests.waiting import SECONDS
 
 CHILDREN = {
     "its event loop turns": """
@@ -75,3 +79,12 @@ asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=True)
     assert done.stdout == "still here\n"
+
+
+async def test_a_child_of_its_parent_is_not_called_back_and_an_orphan_is():
+    called = asyncio.Event()
+    async with when_orphaned(os.getppid(), called.set), when_orphaned(None, called.set):
+        await asyncio.sleep(0.05)
+        assert not called.is_set()
+    async with when_orphaned(os.getpid(), called.set):  # which is nobody's own parent
+        await asyncio.wait_for(called.wait(), SECONDS)

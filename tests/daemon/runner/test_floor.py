@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.daemon.certify.left_to_stock import Left
 from pilotfish.daemon.runner import loading, main
-from pilotfish.daemon.runner.floor import NO_FLOOR
+from pilotfish.daemon.runner.floor import NO_FLOOR, StockServer
+from pilotfish.daemon.runner.gain import NothingToGain
 from pilotfish.daemon.runner.launch_arguments import parse
-from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.errors import BrokenModel, EngineError
 from tests.daemon.runner.scripted import ScriptedGenerator, card
 
 
@@ -27,6 +29,9 @@ class RecordingFloor:
 
     def stock(self) -> None:
         return None
+
+    def leave(self, launch, config, left):
+        self.events.append((launch.model, left.reason, left.until is not None))
 
     @contextlib.contextmanager
     def loading(self, model):
@@ -48,8 +53,9 @@ def test_a_failure_before_the_model_is_ready_lands_on_it_and_returns_1_where_the
     floor, words = RecordingFloor(), ["--model", str(tmp_path / "nothing.gguf"), "--port", "0", "-c", "512"]
     code = main.main(words, floor)
 
-    loading_it, (reason, given) = floor.events
+    loading_it, left, (reason, given) = floor.events
     assert code == 1
+    assert left[0] == tmp_path / "nothing.gguf"
     assert loading_it == f"loading {tmp_path / 'nothing.gguf'}"
     assert "nothing.gguf" in reason
     assert given == words
@@ -60,7 +66,7 @@ def test_a_load_that_ends_well_is_told_to_it_before_the_runner_is_ready(monkeypa
     generator = ScriptedGenerator()
     loaded = generator, card(generator.engine)
 
-    def load(*given):
+    def load(*given, **named):
         assert not ready.is_set()
         assert floor.events == ["loading /m"]
         return loaded
@@ -72,12 +78,49 @@ def test_a_load_that_ends_well_is_told_to_it_before_the_runner_is_ready(monkeypa
 
 
 def test_an_exception_that_a_future_cannot_carry_is_another_one(monkeypatch):
-    def load(*given):
+    def load(*given, **named):
         raise StopIteration
 
     monkeypatch.setattr(loading, "load", load)
     with pytest.raises(EngineError, match="StopIteration"):
         main._load(parse(["--model", "/m", "--port", "1"]), main._configured(NO_FLOOR), threading.Event(), NO_FLOOR)
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (NothingToGain("no lane", Left("no lane", 1.0)), [(Path("/m"), "no lane", False)]),
+        (NothingToGain("too little memory"), []),
+        (BrokenModel("an unknown architecture"), [(Path("/m"), "an unknown architecture", True)]),
+        (EngineError("no memory for the context"), []),
+    ],
+    ids=["nothing to gain", "nothing to gain now", "unknown to this engine", "failed"],
+)
+def test_what_will_be_the_same_at_the_next_load_is_left_to_stock(monkeypatch, error, left):
+    def load(*given, **named):
+        raise error
+
+    floor = RecordingFloor()
+    monkeypatch.setattr(loading, "load", load)
+    with pytest.raises(type(error)):
+        main._load(parse(["--model", "/m", "--port", "1"]), main._configured(floor), threading.Event(), floor)
+    assert floor.events == ["loading /m", *left]
+
+
+@pytest.mark.parametrize("stock", [StockServer("/stock", {}), None])
+def test_a_load_must_gain_where_there_is_a_stock_server(monkeypatch, stock):
+    asked = []
+    generator = ScriptedGenerator()
+
+    def load(*given, must_gain):
+        asked.append(must_gain)
+        return generator, card(generator.engine)
+
+    floor = RecordingFloor()
+    monkeypatch.setattr(floor, "stock", lambda: stock)
+    monkeypatch.setattr(loading, "load", load)
+    main._load(parse(["--model", "/m", "--port", "1"]), main._configured(floor), threading.Event(), floor)
+    assert asked == [stock is not None]
 
 
 def test_the_engines_log_goes_to_stderr_only_where_it_is_read():

@@ -1,0 +1,193 @@
+"""Stock Ollama beside the overlaid one, situation by situation: `pilotfish bench --floor`.
+
+Both servers are there at once, on one store, and are asked in turns; whoever is not asked does nothing. A figure is the
+median of all rounds, and a ratio is the overlaid server's to stock's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import statistics
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.lab.demonstration import demo_weights
+from pilotfish.daemon.lab.floor_servers import Ollamas, OllamaServer, remembered_state, serving
+from pilotfish.daemon.lab.floor_situations import MODEL, PLAIN, Asked, Figure, FloorSizes, Situation, situations
+from pilotfish.hooks.errors import PilotfishError
+from pilotfish.manifests.names import ModelName
+from pilotfish.manifests.store import Store
+
+STOCK, OVERLAID = "stock", "overlaid"
+ALLOWED = 1.03  # times stock's figure
+_SAMPLED = 1.0  # seconds between two looks at the memory
+_CONFIG = f'[models."{PLAIN}"]\nparity = "stock"\n'  # which, without a certificate, leaves no width but 1
+
+
+@dataclass(slots=True)
+class Line:
+    """One situation: the figures of every round by server, and whatever went wrong."""
+
+    name: str
+    unit: str
+    figures: dict[str, list[Figure]] = field(default_factory=lambda: {STOCK: [], OVERLAID: []})
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def median(self, server: str) -> float | None:
+        """None where nothing was measured."""
+        values = [figure.value for figure in self.figures[server]]
+        return statistics.median(values) if values else None
+
+    @property
+    def ratio(self) -> float | None:
+        """The overlaid server's median to stock's."""
+        stock, overlaid = self.median(STOCK), self.median(OVERLAID)
+        return overlaid / stock if stock and overlaid is not None else None
+
+    @property
+    def short(self) -> bool:
+        """Whether stock is better, or answers what the other does not."""
+        return OVERLAID in self.failures or (self.ratio is not None and self.ratio > ALLOWED)
+
+    @property
+    def answered(self) -> bool:
+        """Whether both servers answered everything."""
+        return not self.failures
+
+    @property
+    def equal_counts(self) -> bool:
+        """Whether every answer of both has as many tokens, after as many, and ended alike."""
+        counts = [[reply.counts for figure in figures for reply in figure.replies] for figures in self.figures.values()]
+        return counts[0] == counts[1]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready; the texts are left out."""
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            STOCK: self.median(STOCK),
+            OVERLAID: self.median(OVERLAID),
+            "ratio": self.ratio,
+            "equal_counts": self.equal_counts,
+            "failures": self.failures,
+            "rounds": {name: [figure.value for figure in figures] for name, figures in self.figures.items()},
+        }
+
+
+async def measured(
+    situation: Situation, servers: Sequence[OllamaServer], sizes: FloorSizes, rounds: int, words_per_token: float
+) -> Line:
+    """A situation in so many rounds on each server. What is refused or breaks is a failure of the line."""
+    line = Line(situation.name, situation.unit)
+    for number in range(rounds):
+        # Who comes first takes turns: the second may find the cores warm and files cached.
+        for server in servers if number % 2 == 0 else reversed(servers):
+            try:
+                figure = await situation.measure(Asked(server, sizes, number, words_per_token))
+            except PilotfishError as error:
+                line.failures[server.name] = str(error)
+            else:
+                line.figures[server.name].append(figure)
+    return line
+
+
+@dataclass(frozen=True, slots=True)
+class FloorBench:
+    """What is measured: two Ollamas on one model, in a `folder` on the same file system as the weights, if it can be.
+
+    `environment` is for both servers.
+    """
+
+    ollamas: Ollamas
+    model: Path
+    rounds: int
+    folder: Path
+    sizes: FloorSizes = field(default_factory=FloorSizes)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    state: Path | None = None  # whose certificates count; the user's by default
+
+    async def run(self, report: Callable[[str], None] = lambda what: None) -> list[Line]:
+        """Measure everything. A situation that fails is a failure in its line; raises EngineError without a server."""
+        models = self._store()
+        lines = []
+        wanted = situations(self.sizes)
+        for parallel in sorted({situation.parallel for situation in wanted}):
+            async with self._servers(models, parallel) as servers:
+                words = await _words_per_token(servers[0], self.sizes)
+                for situation in (one for one in wanted if one.parallel == parallel):
+                    report(situation.name)
+                    lines.append(await measured(situation, servers, self.sizes, self.rounds, words))
+        return lines
+
+    @contextlib.asynccontextmanager
+    async def _servers(self, models: Path, parallel: int) -> AsyncIterator[list[OllamaServer]]:
+        """Stock and overlaid, with their memory watched."""
+        async with contextlib.AsyncExitStack() as stack:
+            servers = []
+            for name, binary in ((STOCK, self.ollamas.stock), (OVERLAID, self.ollamas.overlaid)):
+                folder = self.folder / f"{name}-{parallel}"
+                environment = {**self._environment(folder), **self.environment, "OLLAMA_NUM_PARALLEL": str(parallel)}
+                servers.append(await stack.enter_async_context(serving(name, binary, models, folder, environment)))
+            await stack.enter_async_context(_watched(servers))
+            yield servers
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        folder.mkdir(parents=True)
+        state = remembered_state(self.state or state_dir(), folder / "state")
+        config = folder / "pilotfish.toml"
+        config.write_text(_CONFIG)
+        return {"PILOTFISH_STATE": str(state), "PILOTFISH_CONFIG": str(config)}
+
+    def _store(self) -> Path:
+        """A store with the model, and another one that is made not to speculate."""
+        models = self.folder / "models"
+        store = Store(models)
+        store.add_gguf(ModelName.parse(MODEL), self.model)
+        plain = self.folder / "plain.gguf"
+        shutil.copyfile(demo_weights(), plain)
+        with plain.open("ab") as file:  # other bytes are other weights: models that share theirs share a runner
+            file.write(bytes(1))
+        store.add_gguf(ModelName.parse(PLAIN), plain)
+        return models
+
+
+@contextlib.asynccontextmanager
+async def _watched(servers: Sequence[OllamaServer]) -> AsyncIterator[None]:
+    """Look at the servers' memory now and then, so that they know their peak."""
+
+    async def watch() -> None:
+        while True:
+            for server in servers:
+                await asyncio.to_thread(server.memory)
+            await asyncio.sleep(_SAMPLED)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _words_per_token(server: OllamaServer, sizes: FloorSizes) -> float:
+    """How many of our words make a token, by what the server counts."""
+    asked = Asked(server, sizes, -1, 1.0)
+    text = asked.text(100, "a measure")
+    reply = await asked.generate(text, 1)
+    return len(text.split()) / max(1, reply.prompt)
+
+
+def document(bench: FloorBench, lines: Sequence[Line], about: Mapping[str, Any]) -> dict[str, Any]:
+    """The result, JSON-ready."""
+    settings = {"ollama": bench.ollamas.build, "model": str(bench.model), "rounds": bench.rounds}
+    return {
+        "about": {**settings, "sizes": asdict(bench.sizes), **about},
+        "allowed": ALLOWED,
+        "lines": [line.to_json() for line in lines],
+        "short": [line.name for line in lines if line.short],
+    }

@@ -1,0 +1,117 @@
+"""Whether speculation can gain anything with a launch. Where it cannot, and there is a stock server, that one serves.
+
+A lane of one width computes no faster than stock, and what surrounds it (other caches, a Python process) is not free.
+It is found out as early as possible: by a certificate before the weights are read, else by the check at load, before
+the runner says that it is ready; or by a certificate that is made, or a config that changes, while the model is loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.daemon.certify.certificate import CertificateStore
+from pilotfish.daemon.certify.left_to_stock import Left
+from pilotfish.daemon.certify.lookup import LaneLookup
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.core.totals import Standing
+from pilotfish.daemon.drafters.admission import size
+from pilotfish.daemon.drafters.memory_bounds import CPU, bounds_for
+from pilotfish.hooks.environment import switched_off
+from pilotfish.hooks.errors import PilotfishError
+from pilotfish.hooks.protocols import TellsFootprint, Verifier
+from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
+
+RUNNER = 128 << 20  # bytes for Python, what it imports and what drafters remember; 50 MiB were measured at rest
+_NOTHING = "speculation has nothing to gain here"
+
+
+class NothingToGain(PilotfishError):
+    """The stock server is to serve this launch. `left` is to be remembered; None where the next load may differ."""
+
+    def __init__(self, reason: str, left: Left | None = None) -> None:
+        super().__init__(reason)
+        self.left = left
+
+
+def _nothing(why: str, certificate: str = "") -> NothingToGain:
+    reason = f"{_NOTHING}: {why}"
+    return NothingToGain(reason, Left(reason, round(time.time(), 3), certificate=certificate))
+
+
+def demand_lane(found: LaneLookup, state_dir: Path | None) -> None:
+    """Raise NothingToGain when a certificate says, before anything is loaded, that there is no wider lane."""
+    if found.certificate is not None and (why := _plain(found.certificate.lane)):
+        folder = CertificateStore(state_dir).folder
+        assert folder is not None  # it was found there
+        raise _nothing(why, str(folder / f"{found.certificate.identity.key}.json"))
+
+
+def demand_memory(pin: TargetPin, verifier: Verifier, options: EngineOptions) -> None:
+    """Raise NothingToGain when what must stay in memory does not fit in what is available.
+
+    That is the cache of the full context, the weights unless they are mapped (those the system reads again), and
+    what a runner takes besides, which stock does not. Of devices other than the system's memory nothing is said,
+    because a launch may put only a part of the model there.
+    """
+    if not isinstance(verifier, TellsFootprint):
+        return
+    needs = verifier.footprint(pin, options)
+    if needs.device != CPU:
+        return
+    weights = 0 if options.use_mmap else needs.weights
+    for bound in bounds_for(CPU):
+        if bound.lends and weights + needs.cache + RUNNER > bound.available:
+            loaded = f"weights {size(weights)} + " if weights else ""
+            raise NothingToGain(
+                f"too little memory: {loaded}full context {size(needs.cache)} + runner {size(RUNNER)}, but of "
+                f"{bound.what} ({size(bound.total)}) {size(bound.available)} are available"
+            )
+
+
+def demand_drafts(standing: Standing, found: LaneLookup, *, awaited: bool) -> None:
+    """Raise NothingToGain when the loaded model decodes plainly.
+
+    A model that computes in stock's own setting until its certificate is made (`awaited`) costs nothing meanwhile.
+    """
+    if standing.state == "plain" and not awaited:
+        more = "" if found.certificate else "; `pilotfish certify` looks further than a load does"
+        raise _nothing(standing.reason + more)
+
+
+def awaits_certificate(parity: Parity, job: str) -> bool:
+    """Whether a lane of that parity is stock's own and a certificate, by `job`, may soon make more of it."""
+    return parity is Parity.STOCK and bool(job) and not switched_off("PILOTFISH_CERTIFY")
+
+
+@dataclass(slots=True)
+class Outlook:
+    """Whether a loaded model has something to gain, as long as it runs. `awaited`: its certificate is to be made."""
+
+    generator: Generator
+    state_dir: Path
+    awaited: bool
+    _certified: str = ""
+
+    def certified(self) -> None:
+        """A certificate was made: the newest one of these weights. Reads files."""
+        self.awaited = False
+        weights = tuple(weight.digest for weight in self.generator.pin.weights)
+        made = next(CertificateStore(self.state_dir).of_weights(weights), None)
+        self._certified = _plain(made.lane) if made else ""
+
+    def why_stock(self) -> str:
+        """Why the stock server should have the model; empty while it should not.
+
+        One that is switched off stays where it is, so that it can be switched on again.
+        """
+        if self._certified:
+            return f"{_NOTHING}: {self._certified}"
+        standing = self.generator.standing
+        return f"{_NOTHING}: {standing.reason}" if standing.state == "plain" and not self.awaited else ""
+
+
+def _plain(lane: Lane) -> str:
+    """Why a lane is no wider than one token; empty where it is."""
+    return "" if lane.max_width > 1 else lane.reason or "no forward wider than one token gives the same ids"

@@ -1,0 +1,172 @@
+"""With which launches speculation has nothing to gain, and when that turns out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, identity_of
+from pilotfish.daemon.certify.left_to_stock import Left
+from pilotfish.daemon.certify.lookup import LaneLookup
+from pilotfish.daemon.config.types import Config, Speculation
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.core.totals import Standing
+from pilotfish.daemon.drafters.memory_bounds import Bound
+from pilotfish.daemon.lab.fakes import FakeEngine, fake_pin
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.runner import gain
+from pilotfish.daemon.runner.gain import (
+    RUNNER,
+    NothingToGain,
+    Outlook,
+    awaits_certificate,
+    demand_drafts,
+    demand_memory,
+)
+from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.daemon.runner.loading import load
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, Lane, Parity
+from pilotfish.manifests.pins import pin_file
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
+
+REASON = "its sliding window forgets cells"
+UNKNOWN = LaneLookup(None)
+
+
+def test_a_plain_model_has_nothing_to_gain_and_that_lasts():
+    with pytest.raises(NothingToGain, match=REASON) as raised:
+        demand_drafts(Standing("plain", REASON), UNKNOWN, awaited=False)
+    assert isinstance(raised.value.left, Left)
+    assert raised.value.left.until is None
+    assert "pilotfish certify" in str(raised.value)
+
+
+@pytest.mark.parametrize("standing", [Standing(), Standing("parked", "did not pay"), Standing("off", "by the config")])
+def test_any_other_may_gain(standing):
+    demand_drafts(standing, UNKNOWN, awaited=False)
+
+
+def test_one_in_stocks_own_setting_waits_for_its_certificate(monkeypatch):
+    monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
+    assert awaits_certificate(Parity.STOCK, "a job")
+    assert not awaits_certificate(Parity.NONE, "a job")
+    assert not awaits_certificate(Parity.STOCK, "")
+    demand_drafts(Standing("plain", "no certificate yet"), UNKNOWN, awaited=True)
+    monkeypatch.setenv("PILOTFISH_CERTIFY", "off")
+    assert not awaits_certificate(Parity.STOCK, "a job")
+
+
+class Sized:
+    """A verifier of a model with weights of 20 bytes and a cache of 10, on a device."""
+
+    name = "sized"
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+
+    def load(self, pin, lane, options):
+        raise AssertionError("nothing is loaded")
+
+    def footprint(self, pin, options):
+        return Footprint(20, 10, self.device)
+
+
+ROOM = RUNNER + 10
+
+
+@pytest.mark.parametrize(
+    ("available", "device", "mapped", "lends", "fits"),
+    [
+        (ROOM, "cpu", True, True, True),
+        (ROOM - 1, "cpu", True, True, False),
+        (ROOM + 20, "cpu", False, True, True),
+        (ROOM + 19, "cpu", False, True, False),
+        (ROOM - 1, "CUDA0", True, True, True),
+        (ROOM - 1, "cpu", True, False, True),
+    ],
+)
+def test_what_does_not_fit_beside_everything_else_is_stocks_for_now(
+    monkeypatch, available, device, mapped, lends, fits
+):
+    monkeypatch.setattr(gain, "bounds_for", lambda device: [Bound("the system's memory", available, 1 << 40, lends)])
+    options = EngineOptions(use_mmap=mapped)
+    if fits:
+        demand_memory(fake_pin(), Sized(device), options)
+        return
+    with pytest.raises(NothingToGain, match="too little memory") as raised:
+        demand_memory(fake_pin(), Sized(device), options)
+    assert raised.value.left is None
+
+
+def outlook(widths=(1,), parity=Parity.LANE, *, awaited=False, enabled=True) -> Outlook:
+    config = Config(Speculation(parity=parity, enabled=enabled))
+    generator = Generator(FakeEngine(widths=widths), fake_pin(), Registry.load(config), config)
+    return Outlook(generator, Path("/nowhere"), awaited)
+
+
+def test_while_it_runs_a_model_that_became_plain_is_stocks():
+    assert "nothing to gain" in outlook().why_stock()
+    assert outlook((1, 2)).why_stock() == ""
+    stricter = outlook((1, 2))
+    stricter.generator.reconfigure(Config(Speculation(parity=Parity.STOCK)))
+    assert "the config asks for 'stock'" in stricter.why_stock()
+
+
+def test_one_that_is_switched_off_or_waits_for_its_certificate_stays():
+    assert outlook(enabled=False).why_stock() == ""
+    assert outlook(awaited=True).why_stock() == ""
+
+
+def certificate(identity: Identity, widths: tuple[int, ...] = (1,)) -> Certificate:
+    """One that says of a model: these widths."""
+    lane = Lane("certified", widths, EngineSetting("bf16", "f16"), parity=Parity.NONE, reason="all widths differ")
+    return Certificate(identity, "m", "1", "", 512, lane, 1.0, 1.0, 1.0, (), (), (), (), (), 1.0, True)
+
+
+@pytest.mark.parametrize(("widths", "stays"), [((1,), False), ((1, 2), True)])
+def test_a_certificate_that_is_made_while_it_runs_is_taken_for_what_it_says(tmp_path, widths, stays):
+    running = replace(outlook((1, 2), awaited=True), state_dir=tmp_path)
+    weights = tuple(weight.digest for weight in running.generator.pin.weights)
+    identity = Identity(weights, "build", "here", None, None, None, None, None, ())
+    CertificateStore(tmp_path).put(certificate(identity, widths))
+    assert running.why_stock() == ""
+    running.certified()
+    assert ("all widths differ" in running.why_stock()) is not stays
+    assert not running.awaited
+
+
+def test_without_one_nothing_is_taken_for_anything(tmp_path):
+    running = replace(outlook((1, 2)), state_dir=tmp_path)
+    running.certified()
+    assert running.why_stock() == ""
+
+
+@pytest.fixture
+def certified_plain(smollm2_path: Path, tmp_path: Path) -> Path:
+    """The file of a certificate that says of the real model: no width but 1."""
+    launch = Launch(smollm2_path, context=512, threads=1)
+    pin, options = pin_file(smollm2_path, tmp_path), launch.engine_options(tmp_path)
+    path = CertificateStore(tmp_path).put(certificate(identity_of(pin, LlamaVerifier().fingerprint(tmp_path), options)))
+    assert path is not None
+    return path
+
+
+@pytest.mark.model
+def test_a_certificate_says_so_before_anything_is_loaded(smollm2_path, tmp_path, certified_plain, monkeypatch):
+    monkeypatch.setattr(LlamaVerifier, "load", Sized().load)
+    with pytest.raises(NothingToGain, match="all widths differ") as raised:
+        load(Launch(smollm2_path, context=512, threads=1), Config(), tmp_path, must_gain=True)
+    assert raised.value.left is not None
+    assert raised.value.left.certificate == str(certified_plain)
+
+
+@pytest.mark.model
+def test_a_check_at_load_says_so_before_it_is_ready(smollm2_path, tmp_path):
+    config = Config(Speculation(parity=Parity.STOCK))
+    launch = Launch(smollm2_path, context=512, threads=1)
+    with pytest.raises(NothingToGain, match="pilotfish certify makes one"):
+        load(launch, config, tmp_path, must_gain=True)
+    generator, _ = load(launch, config, tmp_path)
+    generator.close()
