@@ -18,8 +18,7 @@ try:
     from llama_cpp import llama_cpp as lib
 except (OSError, RuntimeError) as error:
     raise ImportError(
-        f"{error}; llama-cpp-python was installed without a library that loads, and with one by: "
-        "pip install --force-reinstall --no-cache-dir llama-cpp-python"
+        f"{error}: llama-cpp-python was installed without a library that loads; --force-reinstall builds one"
     ) from error
 
 __all__ = ["engine_pin", "last_words", "lib", "library_folder", "send_log_to", "settle_log"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.ollama_server import MODEL, serving
+from tests.fakes.bare_package import bare_llama_cpp
 
 pytestmark = [pytest.mark.model, pytest.mark.ollama]
 
@@ -37,14 +36,9 @@ def test_ik_computes_and_its_ids_do_not_depend_on_drafts(overlay: Path, folder: 
 def test_a_package_without_libraries_computes_on_those_of_ollama(
     ollama_binary: Path, overlay: Path, folder: Path, models: Path, tmp_path: Path
 ) -> None:
-    """As `CMAKE_ARGS=-DLLAMA_BUILD=OFF` installs it: nothing was compiled."""
-    spec = importlib.util.find_spec("llama_cpp")
-    assert spec is not None
-    assert spec.origin is not None
-    shutil.copytree(Path(spec.origin).parent, tmp_path / "llama_cpp", ignore=shutil.ignore_patterns("lib"))
     config = tmp_path / "pilotfish.toml"
     config.write_text('[engine]\nchoice = "llama"\n')
-    environment = {"PILOTFISH_CONFIG": str(config), "PYTHONPATH": str(tmp_path)}
+    environment = {"PILOTFISH_CONFIG": str(config), **bare_llama_cpp(tmp_path)}
     with serving(overlay, folder / "without-libraries", models, environment) as server:
         said = server.client.generate(MODEL, COPY, options={"temperature": 0, "num_predict": 8})
         decision = server.decisions()[-1]

@@ -14,6 +14,8 @@ import httpx
 import pytest
 
 from pilotfish.daemon.processes.ports import free_port
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
+from tests.fakes.bare_package import bare_llama_cpp
 from tests.fakes.state import with_known_lanes
 from tests.server_processes import answers
 from tests.waiting import wait_until
@@ -120,3 +122,27 @@ def test_commands_that_read_a_vocabulary_need_it_no_more_than_those_that_read_no
     compared = run(environment, *PILOTFISH, "parity", str(smollm2_path), "--tokens", "2", "--threads", "1", "--json")
     assert compared.returncode == 0, compared.stderr
     assert json.loads(compared.stdout)["equal"] is True
+
+
+def test_a_vocabulary_for_a_bridge_is_read_by_the_engine_that_is_there(environment, smollm2_path, pin_of, tmp_path):
+    read = (
+        "import sys; from pathlib import Path; from pilotfish.manifests.pins import pin_file\n"
+        "from pilotfish.plugins.drafters._gguf_vocabulary import GGUFVocabulary\n"
+        "print(GGUFVocabulary(pin_file(Path(sys.argv[1]), Path(sys.argv[2]))).encode('Hello, world! 12'))"
+    )
+    done = run(environment, sys.executable, "-c", read, str(smollm2_path), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    with LlamaVerifier().vocabulary(pin_of(smollm2_path)) as theirs:
+        assert json.loads(done.stdout) == theirs.encode("Hello, world! 12")
+
+
+def test_a_package_without_its_library_is_named_and_what_to_do(environment, smollm2_path, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    environment.update(bare_llama_cpp(bare), PILOTFISH_CONFIG=str(tmp_path / "empty.toml"))
+    (tmp_path / "empty.toml").touch()
+    done = run(environment, *PILOTFISH, "parity", str(smollm2_path), "--engine", "llama", "--tokens", "2")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert "pip install 'pilotfish[llama]'" in done.stderr
+    assert "Traceback" not in done.stderr
