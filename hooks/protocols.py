@@ -22,7 +22,7 @@ verified together.
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
 `CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines, `HasSlots`,
-`VerifiesTogether` and `RemembersConversations`.
+`VerifiesTogether`, `RemembersConversations` and `ReadsPromptsApart`.
 """
 
 from __future__ import annotations
@@ -389,6 +389,24 @@ class RemembersConversations(Protocol):
     @property
     def remembered(self) -> ConversationTotals:
         """How that stands; safe from any thread."""
+        ...
+
+
+@runtime_checkable
+class ReadsPromptsApart(Protocol):
+    """An engine that may read long prompts in another setting than its lane's, where that is faster.
+
+    Cells are then the same with speculation on and off for equal histories of requests; without it they are the same
+    whatever was asked before, where the lane says so.
+    """
+
+    def read_prompts_apart(self, free: Callable[[], int]) -> None:
+        """Begin to, where it can. `free()` says how many bytes of memory there are; asked for every long prompt."""
+        ...
+
+    @property
+    def prompts_read(self) -> str:
+        """Where long prompts are read, and why, for a person; safe from any thread."""
         ...
 
 

@@ -36,6 +36,8 @@ def command(as_json: bool, root: Path | None) -> None:
     for runner in found["runners"]:
         for line in drafter_lines(runner.get("pool", {})):
             _say(f"         {line} ({runner['model']})")
+        if where := runner.get("prompts"):
+            _say(f"         long prompts: read {where} ({runner['model']})")
         if line := conversations_line(runner.get("conversations", {})):
             _say(f"         {line} ({runner['model']})")
     problems = [*found["plugins"].get("problems", ()), *(p for runner in found["runners"] for p in runner["problems"])]

@@ -12,6 +12,7 @@ from pilotfish.daemon.config.types import (
     ENGINES,
     LIBLLAMA,
     MAX_WIDTH,
+    PROMPTS,
     Config,
     Daemon,
     Drafters,
@@ -121,6 +122,7 @@ def _engine(section: Section) -> Engine:
         sidecar_idle_s=section.whole("sidecar_idle_s", default.sidecar_idle_s, 0, 86_400),
         certify_idle_s=section.whole("certify_idle_s", default.certify_idle_s, 0, 86_400),
         certify_budget_s=section.whole("certify_budget_s", default.certify_budget_s, 0, 86_400),
+        prompts=section.choice("prompts", default.prompts, PROMPTS),
         cache_ram_share=section.real("cache_ram_share", default.cache_ram_share, 0.0, 1.0),
     )
     section.warn_unknown()

@@ -12,6 +12,7 @@ from pilotfish.hooks.types import Parity
 from pilotfish.manifests.names import ModelName
 
 LIBLLAMA = ("bundled", "ollama")
+PROMPTS = ("fast", "lane")
 STOCK_ENGINE = "llama"  # the verifier that computes with the library of plain Ollama
 ENGINES = {STOCK_ENGINE: "pip install 'pilotfish[llama]'", "ik": "pip install 'pilotfish[ik]'"}
 MAX_WIDTH = 64
@@ -70,6 +71,7 @@ class Engine:
     sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
     certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
     certify_budget_s: int = 240  # how long that may take; 0: only `pilotfish certify` certifies
+    prompts: str = "fast"  # or "lane": every prompt is read as answers are decoded
     cache_ram_share: float = 0.5  # of what memory is free: the most that conversations outside the slot may take
 
 

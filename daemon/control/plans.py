@@ -106,7 +106,7 @@ class Report:
     """How a runner is doing: sums since its model was loaded, whether it drafts, and what is wrong with its plugins.
 
     `pool` is `DrafterPool.describe()`: by drafter its `state` and what is to be said `about` it. `remembered` are the
-    conversations beside its slot.
+    conversations beside its slot, `prompts` says where long ones are read.
     """
 
     totals: Totals = field(default_factory=Totals)
@@ -115,6 +115,7 @@ class Report:
     problems: tuple[str, ...] = ()
     pool: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     remembered: ConversationTotals = _UNSAID
+    prompts: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -126,6 +127,7 @@ class Report:
             "problems": list(self.problems),
             "pool": {name: dict(about) for name, about in self.pool.items()},
             "conversations": asdict(self.remembered),
+            "prompts": self.prompts,
         }
 
     @classmethod
@@ -139,7 +141,8 @@ class Report:
                 for name, about in table.get("pool", {}).items()
             }
             remembered = _remembered(table["conversations"]) if "conversations" in table else _UNSAID
-            return cls(Totals.from_json(table["totals"]), standing, drafters, problems, pool, remembered)
+            prompts = str(table.get("prompts", ""))
+            return cls(Totals.from_json(table["totals"]), standing, drafters, problems, pool, remembered, prompts)
         except _MALFORMED as error:
             raise RequestError(f"not a report ({error!r}); is the runner of this version?") from error
 

@@ -17,6 +17,7 @@ from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import remembered_by
 from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.daemon.runner.long_prompts import long_prompts_read
 from pilotfish.hooks.errors import ConfigError
 
 log = logging.getLogger("pilotfish.runner")
@@ -83,6 +84,7 @@ class Follower:
             problems=tuple(map(str, generator.registry.problems)),
             pool=generator.pool.describe(),
             remembered=remembered_by(generator.engine),
+            prompts=long_prompts_read(generator.engine),
         )
 
 

@@ -19,6 +19,7 @@ from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import remember_conversations
 from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.daemon.runner.long_prompts import read_long_prompts
 from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.hooks.protocols import HasSlots, TargetEngine
 from pilotfish.hooks.types import TargetPin
@@ -62,6 +63,7 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
     memory = memory_budget_for(pin, verifier, options, before)
     remember_conversations(engine, launch.cache_ram, config.engine.cache_ram_share, memory.free)
+    read_long_prompts(engine, config.engine.prompts, memory.free)
     pool = pool_for(engine, pin, verifier, options, config, before=before, state_dir=state_dir)
     return Generator(engine, pin, registry, config, costs=costs, pool=pool), card
 

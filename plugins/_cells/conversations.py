@@ -24,6 +24,7 @@ from pilotfish.plugins._cells.slot import CellSlot
 log = logging.getLogger("pilotfish.verifiers")
 
 MOST = 0.5  # of a conversation; a prompt that keeps less has another subject
+COPIED_PER_TOKEN = 32  # cells that are copied in the time that feeding a token takes, and far more with larger models
 
 Room = Callable[[int], int]
 """(bytes held now) -> bytes that may be held in all"""
@@ -72,19 +73,18 @@ class Conversations:
         self._take_in(slot)
         self._sum_up()
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._entries.clear()
-        self._sum_up()
-
     @property
     def _held(self) -> int:
         return sum(entry.size for entry in self._entries)
 
     def _better(self, prompt: Sequence[int], than: int) -> KeptConversation | None:
-        """The one that saves the most of `prompt` from being fed, if that is more than `than` tokens."""
-        best = max(self._entries, key=lambda entry: entry.history.reusable(prompt), default=None)
-        return best if best is not None and best.history.reusable(prompt) > than else None
+        """The one that saves the most of `prompt` from being fed: more than `than` tokens, and what copying costs."""
+        best, most = None, float(than)
+        for entry in self._entries:
+            saved = entry.history.reusable(prompt) - len(entry.history) / COPIED_PER_TOKEN
+            if saved > most:
+                best, most = entry, saved
+        return best
 
     def _take_in(self, slot: CellSlot, spared: KeptConversation | None = None) -> None:
         """Keep a copy of what later prompts may use of `slot`, unless it is here already."""

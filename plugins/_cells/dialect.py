@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._cells.tokenizer import CellTokenizer
 
 
@@ -58,6 +59,11 @@ class Model(Protocol):
 
     def obstacle(self, context: CellContext) -> str:
         """Empty when the cache can give up its last cells, otherwise why not; leaves the cache empty."""
+        ...
+
+    def prompts_apart(self, setting: EngineSetting, free: Callable[[], int]) -> PromptReader | None:
+        """What reads prompts faster than a context in `setting` does, while `free()` bytes of memory leave room for it;
+        None where nothing does. Raises BrokenModel."""
         ...
 
     def sampler(

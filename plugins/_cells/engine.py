@@ -12,6 +12,7 @@ from pilotfish.plugins._cells.conversations import Conversations
 from pilotfish.plugins._cells.dialect import Model
 from pilotfish.plugins._cells.joint_check import Together
 from pilotfish.plugins._cells.joint_forward import JointForward
+from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._cells.session import CellRows, CellSession
 from pilotfish.plugins._cells.slot import CellSlot
 from pilotfish.plugins._cells.slot_choice import choose
@@ -44,6 +45,7 @@ class CellEngine:
         self._resting = list(range(len(slots)))  # without a session; the one that has rested longest first
         self.sessions: list[CellSession] = []
         self._conversations: Conversations | None = None
+        self._reader: PromptReader | None = None
         self.slots = len(slots)
         self.lane = lane
         self.engine = engine
@@ -105,6 +107,25 @@ class CellEngine:
                 session.fail()
             raise
         return [session.forwarded(tokens) for session, tokens in prepared]
+
+    def read_prompts_apart(self, free: Callable[[], int]) -> None:
+        """Read long prompts where this engine reads fastest, while `free()` bytes of memory leave room for it.
+
+        What is read so is not to the bit what decoding would have written: prompts keep whatever prefix they share, so
+        that answers depend on what was asked before, as stock's do. Where cells are kept by blocks, the lane reads.
+        """
+        if self.can_rollback and self.exact_cache:
+            self._reader = self._model.prompts_apart(self.lane.setting, free)
+            for slot in self._slots:
+                slot.reader = self._reader
+
+    @property
+    def prompts_read(self) -> str:
+        """Where long prompts are read, for a person; safe from any thread."""
+        if self._reader is None:
+            return "in the lane"
+        obstacle = self._reader.obstacle
+        return f"in the lane: {obstacle}" if obstacle else "with stock's cache types"
 
     def _prepare_slot(self, slot: CellSlot, prompt: array[int], cache_prompt: bool) -> None:
         if self._conversations is not None and cache_prompt:

@@ -159,6 +159,7 @@ class CellSession:
             return
         if self.state is SessionState.VERIFIED:
             self.slot.trim(len(self.history) - 1)
+        self.slot.settle()
         self.state = SessionState.CLOSED
         self.rows = None
         self._sampler.close()

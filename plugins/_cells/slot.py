@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.cell_history import CellHistory
 from pilotfish.plugins._cells.context import CellContext, CellState
+from pilotfish.plugins._cells.prompt_reading import PromptReader, Reading
 
 
 class CellSlot:
@@ -21,6 +22,8 @@ class CellSlot:
         self.context = context
         self.history = CellHistory(block, exact=exact)
         self.can_rollback = can_rollback
+        self.reader: PromptReader | None = None  # for prompts that are not read in `context`
+        self._reading: Reading | None = None
 
     @property
     def tokens(self) -> array[int]:
@@ -40,14 +43,47 @@ class CellSlot:
         return self.trim(keep)
 
     def feed_block(self, tokens: Sequence[int], last: int) -> int:
-        """Feed the next block of `tokens[:last]`; how many of them are still to be fed."""
+        """Feed the next block of `tokens[:last]`; how many of them are still to be fed.
+
+        Between two blocks history may hold ids whose cells are elsewhere; `settle` brings them here.
+        """
         start = len(self.history)
         end = self.history.block_end(start, last)
         if start < end:
-            ids = tokens[start:end]
+            self._feed(tokens[start:end], last)
+        if len(self.history) == last:
+            self.settle()
+        return last - len(self.history)
+
+    def _feed(self, ids: Sequence[int], last: int) -> None:
+        if self._reading is None and self.reader is not None:
+            self._reading = self.reader.begin(self.context, last)
+        if self._reading is None:
             self.context.feed(ids)
             self.history.add_block(ids)
-        return last - end
+            return
+        try:
+            self._reading.feed(ids)
+            self.history.add_block(ids)
+        except EngineError as error:
+            self._give_up_reading(error)
+
+    def settle(self) -> None:
+        """End a reading elsewhere: its cells come here, or, if they cannot, its ids leave history."""
+        if self._reading is None:
+            return
+        try:
+            self._reading.finish()
+            self._reading = None
+        except EngineError as error:
+            self._give_up_reading(error)
+
+    def _give_up_reading(self, error: EngineError) -> None:
+        if self._reading is not None and self.reader is not None:
+            self._reading.close()
+            self.reader.failed(error)
+        self._reading = None
+        self.history.cut(self.context.size)
 
     def keep(self, ids: Sequence[int]) -> None:
         """Take the first cells of the last forward, which hold `ids`, into history; cut its other cells.
@@ -68,6 +104,9 @@ class CellSlot:
 
     def clear(self) -> None:
         """Forget everything."""
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
         self.context.clear()
         self.history.cut(0)
 

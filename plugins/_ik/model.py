@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,9 @@ class IkModel:
             return IkGrammar(self._library, self._vocab, context, grammar)
 
         return CellSampler(context, params, prompt, eog, compiled)
+
+    def prompts_apart(self, setting: EngineSetting, free: Callable[[], int]) -> None:
+        """Its lanes read prompts as fast as any setting of it."""
 
     def close(self) -> None:
         if self._handle:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._llama.context import LlamaContext
+from pilotfish.plugins._llama.devices import accelerators
 from pilotfish.plugins._llama.library import engine_pin, lib
 from pilotfish.plugins._llama.model import (
     BLOCK_ROOM,
@@ -19,6 +21,7 @@ from pilotfish.plugins._llama.model import (
     make_context,
     make_sequences,
 )
+from pilotfish.plugins._llama.prompts_apart import prompts_apart
 from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 from pilotfish.plugins.verifiers._llama_sampling import LlamaSampler
 from pilotfish.plugins.verifiers._llama_weights import is_uniform
@@ -30,8 +33,8 @@ OTHER_WIDTHS = (2, 3)
 class LlamaModel:
     """A `Model`. It owns the `llama_model`."""
 
-    def __init__(self, handle: Any, pin: TargetPin) -> None:
-        self._handle, self._pin = handle, pin
+    def __init__(self, handle: Any, pin: TargetPin, options: EngineOptions) -> None:
+        self._handle, self._pin, self._options = handle, pin, options
         self._vocab = lib.llama_model_get_vocab(handle)
         self.tokenizer = LlamaTokenizer(self._vocab)
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(handle)
@@ -44,6 +47,11 @@ class LlamaModel:
 
     def obstacle(self, context: CellContext) -> str:
         return cuts_its_tail(self._handle, context)
+
+    def prompts_apart(self, setting: EngineSetting, free: Callable[[], int]) -> PromptReader | None:
+        if accelerators() and self._options.gpu_layers != 0:  # what was measured was measured on processors
+            return None
+        return prompts_apart(self._handle, self._pin, setting, self._options, free)
 
     def sampler(
         self, context: CellContext, params: SamplingParams, prompt: Sequence[int], eog: frozenset[int]
@@ -73,7 +81,7 @@ class LlamaDialect:
         return UNIFORM_WIDTHS if is_uniform(tuple(weight.path for weight in pin.weights)) else OTHER_WIDTHS
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> LlamaModel:
-        return LlamaModel(load_model(pin, setting, options), pin)
+        return LlamaModel(load_model(pin, setting, options), pin, options)
 
     def engine_pin(self, state_dir: Path | None) -> EnginePin:
         return engine_pin(state_dir)

@@ -139,6 +139,10 @@ class TestWithADaemon:
         with in_background(socket, remembered=ConversationTotals(obstacle="its window forgets"), requests=1):
             assert "conversations: only the last one is kept: its window forgets" in run("status")
 
+    def test_where_long_prompts_are_read_is_shown(self, socket):
+        with in_background(socket, prompts="in the lane: 90 MiB are missing", requests=1):
+            assert "long prompts: read in the lane: 90 MiB are missing (smollm2:135m)" in run("status")
+
     def test_what_is_in_force_is_what_the_daemon_says(self, config, socket):
         save(config, "[speculation]\nmax_width = 3\n")
         with in_background(socket):

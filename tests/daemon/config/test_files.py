@@ -170,6 +170,8 @@ class TestWhatIsWrong:
             ('[models."a b"]\n', r'models."a b": invalid model name'),
             ('[models.a]\n[models."A:latest"]\n', r'models."A:latest": the same model as .*models.a; keep one'),
             ("[engine]\nchoice = 'auto'\n", "engine.choice: expected one of 'llama', 'ik', got 'auto'"),
+            ("[engine]\nprompts = 'slow'\n", "engine.prompts: expected one of 'fast', 'lane', got 'slow'"),
+            ("[engine]\ncache_ram_share = 2\n", "engine.cache_ram_share: expected 0 to 1, got 2"),
             ("[engine]\nlibllama = 'mine'\n", "engine.libllama: expected one of 'bundled', 'ollama'"),
             ("[daemon]\nsocket = 1\n", "daemon.socket: expected a string"),
             ("speculation = [\n", "not valid TOML"),

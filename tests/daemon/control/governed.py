@@ -64,11 +64,11 @@ class FakeRunner:
         self,
         pool: Mapping[str, Mapping[str, str]] | None = None,
         remembered: ConversationTotals | None = None,
+        prompts: str = "",
         **totals: int,
     ) -> None:
-        self.now = replace(
-            self.now, totals=Totals(**totals), pool=pool or {}, remembered=remembered or ConversationTotals()
-        )
+        kept = remembered or ConversationTotals()
+        self.now = replace(self.now, totals=Totals(**totals), pool=pool or {}, remembered=kept, prompts=prompts)
 
     @property
     def enabled(self) -> bool | None:

@@ -77,6 +77,17 @@ def test_one_that_is_left_early_stays_for_who_comes_back_to_it() -> None:
     assert ask(conversations, mine, APPLES) == 15
 
 
+def test_a_long_one_is_not_copied_to_save_a_token() -> None:
+    conversations, mine = store(), slot()
+    long = [1, 2, 3, *range(100, 300)]
+    ask(conversations, mine, long)
+    ask(conversations, mine, [1, *range(400, 420)])
+    assert ask(conversations, mine, [1, 2, 5, 6]) == 1
+    assert conversations.summary.hits == 0
+    assert ask(conversations, mine, [*long[:20], 6]) == 20
+    assert conversations.summary.hits == 1
+
+
 def test_the_least_recently_used_goes_first_and_the_bytes_stay_within_the_room() -> None:
     conversations, mine = store(3 * 16 * CELL), slot()
     for chat in (APPLES, PEARS, PLUMS):

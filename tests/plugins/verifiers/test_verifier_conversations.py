@@ -65,7 +65,7 @@ def answer(
     return tokens, session.cached
 
 
-@pytest.mark.parametrize("words", [60, 560])
+@pytest.mark.parametrize("words", [60, 320])
 def test_a_conversation_that_comes_back_gives_the_rows_it_would_have_given(engine: CellEngine, words: int) -> None:
     first = chat(engine, "apples", words)
     tokens, _ = answer(engine, first, SEEDED, 9)

@@ -1,0 +1,136 @@
+"""Reading prompts in a context of stock's cache types, and moving the cells into the lane's.
+
+A lane's keys and values have different types, which switches off libllama's tiled attention: long prompts take 1.5 to
+2.2 times as long. Stock's types have it. The other context lives as long as one prompt is read, and is as large.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from pilotfish.hooks.errors import EngineError, PilotfishError
+from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
+from pilotfish.plugins._cells.context import CellContext, CellState, IdArray
+from pilotfish.plugins._cells.footprint import footprint_in
+from pilotfish.plugins._cells.prompt_reading import is_worth
+from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK
+from pilotfish.plugins._llama.half_floats import BF16, F16
+from pilotfish.plugins._llama.model import make_context
+from pilotfish.plugins._llama.sequence_blob import moved, parse
+
+log = logging.getLogger("pilotfish.verifiers")
+
+STOCK_KINDS = (F16, F16)
+COPIES = 3  # of the cells, at the same time: read out, converted, and those that were kept
+
+
+def prompts_apart(
+    model: Any, pin: TargetPin, setting: EngineSetting, options: EngineOptions, free: Callable[[], int]
+) -> PromptsApart | None:
+    """A reader for a lane in `setting`; None where its types were asked for, are stock's, or have not 16 bits."""
+    if options.cache_type_k or options.cache_type_v:
+        return None
+    kinds = CACHE_TYPES.get(setting.cache_type_k.lower(), 0), CACHE_TYPES.get(setting.cache_type_v.lower(), 0)
+    if kinds == STOCK_KINDS or not {F16, BF16}.issuperset(kinds):
+        return None
+    stock = replace(setting, cache_type_k="f16", cache_type_v="f16")
+
+    def sized(cells: int) -> EngineOptions:
+        return replace(options, n_ctx=cells, slots=1)
+
+    @functools.cache
+    def block_and_more() -> tuple[int, int]:
+        """Bytes of a context of one block of cells, and of each further block."""
+        one, two = (footprint_in(pin, stock, sized(n * CELL_BLOCK), "").cache for n in (1, 2))
+        return one, two - one
+
+    def need(cells: int) -> int:
+        first, more = block_and_more()
+        blocks = -(-cells // CELL_BLOCK)
+        return first + (blocks - 1) * more + COPIES * blocks * more
+
+    return PromptsApart(lambda cells: make_context(model, pin, stock, sized(cells), 1), kinds, need, free)
+
+
+class PromptsApart:
+    """A `PromptReader`. `make(cells)` is a context of stock's types, `need(cells)` what one takes with the copies on
+    the way, `free()` what there is, both in bytes; `kinds` are ggml's types of the lane's keys and values."""
+
+    def __init__(
+        self,
+        make: Callable[[int], CellContext],
+        kinds: tuple[int, int],
+        need: Callable[[int], int],
+        free: Callable[[], int],
+    ) -> None:
+        self._make, self._kinds, self._need, self._free = make, kinds, need, free
+        self._broken = ""
+        self.obstacle = ""
+
+    def begin(self, lane: CellContext, last: int) -> MovedReading | None:
+        """A reading that continues what `lane` holds, where it pays and there is memory for it."""
+        if self._broken or not is_worth(lane.size, last):
+            return None
+        try:
+            need, free = self._need(last), self._free()
+            if need > free:
+                self.obstacle = f"a second context for {last} tokens takes {need >> 20} MiB, {free >> 20} are free"
+                return None
+            reading = MovedReading(self._make(last), lane, self._kinds)
+        except (PilotfishError, OSError, OverflowError, MemoryError) as error:
+            self.obstacle = str(error) or type(error).__name__
+            return None
+        self.obstacle = ""
+        return reading
+
+    def failed(self, error: Exception) -> None:
+        """The lane reads from now on."""
+        self.obstacle = self._broken = str(error) or type(error).__name__
+        log.warning("prompts are read in the lane from now on: %s", self.obstacle)
+
+
+class MovedReading:
+    """A `Reading` in `context`, which it owns. Raises EngineError or OverflowError when what `lane` holds cannot be
+    taken along."""
+
+    def __init__(self, context: CellContext, lane: CellContext, kinds: tuple[int, int]) -> None:
+        self._context, self._lane, self._kinds = context, lane, kinds
+        try:
+            self._kept = lane.state()
+            if lane.size:
+                there = moved(parse(self._kept.data), STOCK_KINDS, parse(context.state().data))
+                context.restore(CellState(lane.size, there))
+        except BaseException:
+            context.close()
+            raise
+
+    def feed(self, ids: Sequence[int] | IdArray) -> None:
+        """Read a block."""
+        self._context.feed(ids)
+
+    def finish(self) -> None:
+        """Move the cells. Those that the lane's context held already keep every bit."""
+        try:
+            read = self._context.state()
+            self.close()  # its memory goes before the copies are made
+            state = CellState(read.cells, moved(parse(read.data), self._kinds, parse(self._kept.data)))
+        except (OverflowError, MemoryError) as error:
+            raise EngineError(f"{self._lane.name}: cells could not be moved: {error}; feed the prompt again") from error
+        finally:
+            self.close()
+        try:
+            self._lane.restore(state)
+        except EngineError:
+            with suppress(EngineError):
+                if self._kept.cells:
+                    self._lane.restore(self._kept)
+            raise
+
+    def close(self) -> None:
+        """Free the context."""
+        self._context.close()
