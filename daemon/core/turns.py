@@ -89,7 +89,7 @@ class _SharedRounds:
         narrowest, per_token = self._lane.widths[0], self._costs.per_token
         plain = self._seconds(running, narrowest, position, running)
         best: tuple[float, Sequence[_Wish], int] = (MARGIN * running / (plain + running * per_token), (), narrowest)
-        for width in self._lane.widths[1:]:
+        for width in self._worth_trying(drafting):
             ranked = sorted(drafting, key=lambda wish: wish.worth(width), reverse=True)
             for count in range(1, len(ranked) + 1):
                 seconds = self._seconds(count, width, position, running)
@@ -101,6 +101,12 @@ class _SharedRounds:
                 if (rate := tokens / (seconds + tokens * per_token)) > best[0]:
                     best = rate, ranked[:count], width
         return best[1], best[2]
+
+    def _worth_trying(self, drafting: Sequence[_Wish]) -> list[int]:
+        """Widths that several may share, and those of the proposals as they are: a lane may have dozens."""
+        own = {self._lane.pad(1 + len(wish.draft.proposal)) for wish in drafting}
+        widest = max(own)
+        return [w for w in self._lane.widths[1:] if w in own or (w < widest and self._engine.together(w) > 1)]
 
     def _seconds(self, requests: int, width: int, position: int, running: int) -> float:
         """What the forwards of `requests` take that have `width` tokens each."""

@@ -83,25 +83,6 @@ class CellEngine:
         self.sessions.append(session)
         return session
 
-    def read_prompts_apart(self, free: Callable[[], int]) -> None:
-        """Read long prompts where this engine reads fastest, while `free()` bytes of memory leave room for it.
-
-        What is read so is not to the bit what decoding would have written: prompts keep whatever prefix they share, so
-        that answers depend on what was asked before, as stock's do. Where cells are kept by blocks, the lane reads.
-        """
-        if self.can_rollback and self.exact_cache:
-            self._reader = self._model.prompts_apart(self.lane.setting, free)
-            for slot in self._slots:
-                slot.reader = self._reader
-
-    @property
-    def prompts_read(self) -> str:
-        """Where long prompts are read, for a person; safe from any thread."""
-        if self._reader is None:
-            return "in the lane"
-        obstacle = self._reader.obstacle
-        return f"in the lane: {obstacle}" if obstacle else "with stock's cache types"
-
     def together(self, width: int) -> int:
         """How many sessions may be in one forward of `width` tokens of each."""
         return self._together.get(width, 1)
@@ -126,6 +107,25 @@ class CellEngine:
                 session.fail()
             raise
         return [session.forwarded(tokens) for session, tokens in prepared]
+
+    def read_prompts_apart(self, free: Callable[[], int]) -> None:
+        """Read long prompts where this engine reads fastest, while `free()` bytes of memory leave room for it.
+
+        What is read so is not to the bit what decoding would have written: prompts keep whatever prefix they share, so
+        that answers depend on what was asked before, as stock's do. Where cells are kept by blocks, the lane reads.
+        """
+        if self.can_rollback and self.exact_cache:
+            self._reader = self._model.prompts_apart(self.lane.setting, free)
+            for slot in self._slots:
+                slot.reader = self._reader
+
+    @property
+    def prompts_read(self) -> str:
+        """Where long prompts are read, for a person; safe from any thread."""
+        if self._reader is None:
+            return "in the lane"
+        obstacle = self._reader.obstacle
+        return f"in the lane: {obstacle}" if obstacle else "with stock's cache types"
 
     def _prepare_slot(self, slot: CellSlot, prompt: array[int], cache_prompt: bool) -> None:
         if self._conversations is not None and cache_prompt:

@@ -1,9 +1,10 @@
 """The check at load for slots: which forwards of several sequences give each the rows that it has alone.
 
-Every sequence gets a random prefix of its own length, on either side of 256 cells by turns, and random ids after it:
-once in single steps, and once in forwards that it shares with others, for each width of the lane and each number of
+Every sequence gets a random prefix of its own length, one of them beyond 256 cells, and random ids after it: once in
+single steps, and once in forwards that it shares with others, for the lane's widths of WIDTHS and each number of
 sequences that there is room for. A number stays only if every row of every sequence equals its single step's bit for
-bit; a width's largest number is what is kept, and no smaller one may have failed.
+bit; a width's largest number is what is kept, and no smaller one may have failed. Narrow widths come first, so that
+they are what is known where time runs out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 from pilotfish.plugins._cells.context import CellContext, IdArray
 from pilotfish.plugins._cells.joint_forward import JointForward
 
-LENGTHS = (40, 270)  # of the prefixes, by turns; each sequence's is a little longer than the one's before
+SHORT, LONG = 24, 262  # prefixes; the second sequence's is long, and each a little longer than the one's before
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # few, because a large model has to be loaded in bearable time
 ROWS = 8  # at least; as many as the widest block has, if those are more
 BUDGET = 60.0  # seconds, for a machine under load
 _SEED = 13
@@ -27,33 +29,43 @@ Together = dict[int, int]
 
 
 class NoTimeLeft(Exception):
-    """The budget is spent: nothing is known."""
+    """The budget is spent. `found` is what was compared until then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Together = {}
 
 
 def check_together(
     joint: JointForward, contexts: Sequence[CellContext], widths: Sequence[int], *, budget: float = BUDGET
 ) -> Together:
-    """Try every width with every number of sequences. Leaves the caches empty. Raises EngineError or NoTimeLeft."""
-    widths = [width for width in widths if 2 * width <= joint.capacity]
+    """Try the widths with every number of sequences. Leaves the caches empty. Raises EngineError or NoTimeLeft."""
+    widths = [width for width in widths if width in WIDTHS and 2 * width <= joint.capacity]
     rows = max((ROWS, *widths))
-    if not widths or contexts[0].cells < min(LENGTHS) + len(contexts) + rows:
+    if not widths or contexts[0].cells < SHORT + len(contexts) + rows:
         return {}
     check = _JointCheck(joint, contexts[: joint.capacity], rows, time.monotonic() + budget)
+    found: Together = {}
     try:
         check.begin()
-        most = {width: check.most(width) for width in widths}
+        for width in widths:
+            if (many := check.most(width)) > 1:
+                found[width] = many
+    except NoTimeLeft as ended:
+        ended.found = found
+        raise
     finally:
         for context in contexts:
             context.clear()
-    return {width: many for width, many in most.items() if many > 1}
+    return found
 
 
 class _JointCheck:
     def __init__(self, joint: JointForward, contexts: Sequence[CellContext], rows: int, deadline: float) -> None:
         self._joint, self._contexts, self._rows, self._deadline = joint, contexts, rows, deadline
         n_vocab, cells = contexts[0].n_vocab, contexts[0].cells
-        fitting = [length for length in LENGTHS if length + len(contexts) + rows <= cells]
-        self._lengths = [fitting[i % len(fitting)] + i for i in range(len(contexts))]
+        long = LONG if LONG + len(contexts) + rows <= cells else SHORT
+        self._lengths = [(long if i == 1 else SHORT) + i for i in range(len(contexts))]
         random = np.random.default_rng(_SEED)
         self._ids: list[IdArray] = [
             random.integers(0, n_vocab, length + rows, dtype=np.int32) for length in self._lengths

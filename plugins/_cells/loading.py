@@ -89,8 +89,11 @@ def _together(
         return known
     try:
         found = check_together(joint, contexts, lane.widths)
-    except NoTimeLeft:
-        log.warning("%s: the check of its %d slots ran out of time; no two share a forward", pin.name, len(contexts))
+    except NoTimeLeft as ended:
+        log.warning("%s: the check of its slots ran out of time; by width share a forward: %s", pin.name, ended.found)
+        return ended.found
+    except EngineError as error:
+        log.warning("%s: its slots share no forward, because the check of that failed: %s", pin.name, error)
         return {}
     remembered.put(pin.path, fact, stamp, sorted(found.items()))
     log.info("%s: of %d slots share a forward, by width: %s", pin.name, len(contexts), found or "none")

@@ -41,7 +41,7 @@ def prompts_apart(
     stock = replace(setting, cache_type_k="f16", cache_type_v="f16")
 
     def sized(cells: int) -> EngineOptions:
-        return replace(options, n_ctx=cells)
+        return replace(options, n_ctx=cells, slots=1)
 
     @functools.cache
     def block_and_more() -> tuple[int, int]:

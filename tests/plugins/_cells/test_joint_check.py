@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
+from pilotfish.plugins._cells import joint_check
 from pilotfish.plugins._cells.joint_check import NoTimeLeft, check_together
 
 WIDTHS = (1, 2, 4, 8)
@@ -108,5 +110,28 @@ def test_more_slots_than_rows_are_checked_as_far_as_there_are_rows():
 
 def test_without_time_nothing_is_known():
     contexts = [FakeSequence(i) for i in range(2)]
-    with pytest.raises(NoTimeLeft):
+    with pytest.raises(NoTimeLeft) as ended:
         check_together(FakeJoint(), contexts, WIDTHS, budget=-1.0)  # type: ignore[arg-type]
+    assert ended.value.found == {}
+
+
+def test_what_was_compared_before_time_ran_out_is_known(monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr(joint_check.time, "monotonic", clock)
+
+    class Slow(FakeJoint):
+        def run(self, blocks, width):
+            clock.advance(1.0 if width < 4 else 100.0)
+            super().run(blocks, width)
+
+    contexts = [FakeSequence(i) for i in range(3)]
+    with pytest.raises(NoTimeLeft) as ended:
+        check_together(Slow(), contexts, WIDTHS, budget=90.0)  # type: ignore[arg-type]
+    assert ended.value.found == {1: 3, 2: 3}
+
+
+def test_of_a_wide_lane_some_widths_are_tried():
+    joint = FakeJoint(capacity=33)
+    contexts = [FakeSequence(i) for i in range(2)]
+    found = check_together(joint, contexts, tuple(range(1, 34)))  # type: ignore[arg-type]
+    assert found == dict.fromkeys((1, 2, 3, 4, 6, 8, 12, 16), 2)

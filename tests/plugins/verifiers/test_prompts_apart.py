@@ -129,9 +129,9 @@ def divergence(p: np.ndarray, q: np.ndarray) -> float:
 def test_what_a_long_addition_continues_keeps_every_bit(engine: CellEngine) -> None:
     stem = prompt_of(engine, 400)
     answer(engine, stem, SEEDED)  # the lane decodes: cells that no prompt wrote
-    kept = len(engine._slot.tokens)
-    before = parse(engine._slot.context.state().data.copy())
-    longer = [*engine._slot.tokens, *prompt_of(engine, 300, "pears")]
+    kept = len(engine._slots[0].tokens)
+    before = parse(engine._slots[0].context.state().data.copy())
+    longer = [*engine._slots[0].tokens, *prompt_of(engine, 300, "pears")]
     with ready(engine, longer) as session:
         assert session.cached == kept
         after = parse(session.slot.context.state().data)
@@ -169,7 +169,7 @@ def test_where_memory_is_short_the_lane_reads_and_that_is_said(engine: CellEngin
     short = row_after(engine, prompt)
     assert "in the lane: a second context for" in engine.prompts_read
     assert "1 are free" in engine.prompts_read.replace(" MiB", "")
-    engine._slot.reader = None
+    engine._slots[0].reader = None
     assert np.array_equal(row_after(engine, prompt), short)
 
 
@@ -183,7 +183,7 @@ def test_a_state_laid_out_in_another_way_leaves_prompts_to_the_lane(
     prompt = prompt_of(engine, 300)
     row = row_after(engine, prompt)
     assert engine.prompts_read == "in the lane: another version"
-    engine._slot.reader = None
+    engine._slots[0].reader = None
     assert np.array_equal(row_after(engine, prompt), row)
 
 
