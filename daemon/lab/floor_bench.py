@@ -127,7 +127,7 @@ class FloorBench:
 
     def why_stock(self) -> str:
         """Why the overlaid server left the model to stock when it was loaded last; empty where it speculated."""
-        decided = {}
+        decided: dict[str, decision_log.Logged] = {}
         for state in sorted(self.folder.glob(f"{OVERLAID}-*/state")):
             decided |= {one.model: one for one in decision_log.read(state)}
         last = decided.get(ModelName.parse(MODEL).short)
