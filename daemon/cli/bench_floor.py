@@ -36,6 +36,8 @@ def measure_floor(model: str, root: Path | None, overlay: Path | None, rounds: i
             about = {"machine": machine(), "quiet": watch.to_json()}
             text = json.dumps(document(bench, lines, about), indent=1)
             click.echo(text) if json_file == "-" else Path(json_file).write_text(text + "\n")
+        if why := bench.why_stock():
+            err.print(f"Stock served the model in both: {why}", style="yellow", markup=False, soft_wrap=True)
         if json_file != "-":
             _show(lines, f"{model}, Ollama {bench.ollamas.build}, medians of {rounds}")
     return 0 if all(line.answered for line in lines) else 1

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.lab.demonstration import demo_weights
 from pilotfish.daemon.lab.floor_servers import Ollamas, OllamaServer, remembered_state, serving
 from pilotfish.daemon.lab.floor_situations import MODEL, PLAIN, Asked, Figure, FloorSizes, Situation, situations
@@ -124,6 +125,14 @@ class FloorBench:
                     lines.append(await measured(situation, servers, self.sizes, self.rounds, words))
         return lines
 
+    def why_stock(self) -> str:
+        """Why the overlaid server left the model to stock when it was loaded last; empty where it speculated."""
+        decided: dict[str, decision_log.Logged] = {}
+        for state in sorted(self.folder.glob(f"{OVERLAID}-*/state")):
+            decided |= {one.model: one for one in decision_log.read(state)}
+        last = decided.get(ModelName.parse(MODEL).short)
+        return last.reason if last and last.decision == "stock" else ""
+
     @contextlib.asynccontextmanager
     async def _servers(self, models: Path, parallel: int) -> AsyncIterator[list[OllamaServer]]:
         """Stock and overlaid, with their memory watched."""
@@ -190,4 +199,5 @@ def document(bench: FloorBench, lines: Sequence[Line], about: Mapping[str, Any])
         "allowed": ALLOWED,
         "lines": [line.to_json() for line in lines],
         "short": [line.name for line in lines if line.short],
+        "left_to_stock": bench.why_stock(),
     }

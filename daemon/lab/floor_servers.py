@@ -153,11 +153,10 @@ async def read_reply(events: AsyncGenerator[dict[str, Any], None]) -> OllamaRepl
 async def serving(
     name: str, binary: Path, models: Path, folder: Path, environment: Mapping[str, str]
 ) -> AsyncIterator[OllamaServer]:
-    """`binary serve` with a home of its own in `folder`, which is there, ended with the block. Raises EngineError."""
+    """`binary serve` on the store `models`, ended with the block; `folder` is its own. Raises EngineError."""
     port = free_port()
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("OLLAMA_", "PILOTFISH"))}
     own = {
-        "HOME": str(folder),
         "OLLAMA_HOST": f"127.0.0.1:{port}",
         "OLLAMA_MODELS": str(models),
         "OLLAMA_NOPRUNE": "1",

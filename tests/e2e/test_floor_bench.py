@@ -26,6 +26,7 @@ def test_in_every_situation_the_overlaid_ollama_answers_as_much_as_stock(ollama_
     bench = FloorBench(ollamas, smollm2_path, 1, place, SHORT, SAME_KERNELS, SHARED)
     lines = asyncio.run(bench.run())
 
+    assert bench.why_stock() == ""
     assert [line.name for line in lines] == [situation.name for situation in situations(SHORT)]
     assert {line.name: line.failures for line in lines if not line.answered} == {}
     # At the end of a full context the runner's answers end, and stock's go on.

@@ -84,7 +84,7 @@ def test_what_the_runner_cannot_load_the_stock_server_does(overlay, folder, mode
     with serving(overlay, place, models) as server:
         assert server.client.generate(MODEL, "Hi", options=SHORT).response
         assert [decision["decision"] for decision in server.decisions()] == ["runner", "stock"]
-        assert "nowhere" in server.decisions()[-1]["reason"]
+        assert server.decisions()[-1]["reason"].startswith("cannot load")
         (process,) = children(server)
         assert Path(process.exe()).name == "llama-server"
         assert not [name for name in process.environ() if name.startswith("PILOTFISH_STOCK")]

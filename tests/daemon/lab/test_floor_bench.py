@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pilotfish.daemon.lab.floor_bench import OVERLAID, STOCK, measured
-from pilotfish.daemon.lab.floor_servers import OllamaReply
+from pilotfish.daemon.control import decision_log
+from pilotfish.daemon.lab.floor_bench import OVERLAID, STOCK, FloorBench, document, measured
+from pilotfish.daemon.lab.floor_servers import OllamaReply, Ollamas
 from pilotfish.daemon.lab.floor_situations import FloorSizes, situations
 from pilotfish.hooks.errors import WorldError
 
@@ -116,3 +117,15 @@ async def test_load_is_what_ollama_says_of_a_model_that_was_not_loaded():
 async def test_memory_is_counted_in_mebibytes():
     assert (await line_of("memory at rest", NotingServer(STOCK))).median(STOCK) == 2.0
     assert (await line_of("memory at its peak", NotingServer(STOCK))).median(STOCK) == 3.0
+
+
+def test_a_model_that_stock_serves_in_both_is_no_secret(tmp_path):
+    bench = FloorBench(Ollamas(tmp_path, tmp_path, "0.33.2"), tmp_path / "m.gguf", 1, tmp_path)
+    assert bench.why_stock() == ""
+    state = tmp_path / f"{OVERLAID}-1" / "state"
+    decision_log.record(state, "floor:latest", "runner", "speculation is on")
+    decision_log.record(state, "floor-plain:latest", "stock", "nothing to gain")
+    assert bench.why_stock() == ""
+    decision_log.record(state, "floor:latest", "stock", "the runner cannot be started")
+    assert bench.why_stock() == "the runner cannot be started"
+    assert document(bench, [], {})["left_to_stock"] == "the runner cannot be started"
