@@ -11,10 +11,10 @@ and an empty proposal is just a plain step.
 
 A session moves through these states, and only forwards::
 
-    PREFILL ──> READY <──> VERIFIED ──> DONE
+    PREFILL <─> READY <──> VERIFIED ──> DONE
         └─────────┴───────────┴──────> DONE | FAILED
 
-    PREFILL   prompt blocks are being fed; may stop between two
+    PREFILL   prompt blocks are being fed; may stop between two. Again after a full context forgot tokens
     READY     target and drafters hold the same history
     VERIFIED  a forward was run and not yet committed; the only ways out are commit and rollback
     DONE      ended by a token, a stop string, the budget, or because the client left
@@ -32,6 +32,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from pilotfish.daemon.core.context_window import ContextWindow
 from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.costs import Round
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, StopType
@@ -81,6 +82,7 @@ class Coordinator:
         self._controller = controller
         self._clock = clock
         self._expected = RunningDigest(request.prompt)
+        self._window = ContextWindow(engine.n_ctx, request.shift, target)
         self._text = OutputText(request.stop)
         self._stop_type = StopType.NONE
         self._truncated = False
@@ -89,10 +91,13 @@ class Coordinator:
     def run(self, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
         """Generate until the end; `emit` gets each round's tokens, at least one. Raises what the target raises."""
         try:
-            while self.state is State.PREFILL and not cancelled():
-                self._prefill()
-            while self.state is State.READY and not cancelled():
-                emit(self._round())
+            while self.state in (State.PREFILL, State.READY) and not cancelled():
+                if self.state is State.PREFILL:
+                    self._prefill()
+                elif self._window.full(self._expected.position):
+                    self._make_room()
+                else:
+                    emit(self._round())
         except BaseException:
             self._undo()
             raise
@@ -106,8 +111,13 @@ class Coordinator:
         else:
             self.state = State.READY
 
+    def _make_room(self) -> None:
+        self._window.make_room(self._expected.position)
+        self._truncated = True
+        self.state = State.PREFILL
+
     def _round(self) -> list[OutputToken]:
-        started, position = self._clock(), self._expected.position
+        started, position = self._clock(), self._window.held(self._expected.position)
         draft = self._proposing.draft(position, self._room(position))
         guard, proposal = draft.guard, draft.proposal
         drafted = self._clock()
@@ -137,7 +147,7 @@ class Coordinator:
 
     def _room(self, position: int) -> int:
         """How many tokens the round may commit: every one fits the budget, the context and the lane."""
-        room = min(self._engine.n_ctx - position, self._engine.lane.widest_at(position))
+        room = min(self._window.room(self._expected.position), self._engine.lane.widest_at(position))
         if self._request.n_predict > 0:
             room = min(room, self._request.n_predict - self._tally.predicted)
         return room
@@ -169,7 +179,7 @@ class Coordinator:
             return StopType.EOS
         if self._request.n_predict > 0 and self._tally.predicted >= self._request.n_predict:
             return StopType.LIMIT
-        if len(self._request.prompt) + self._tally.predicted >= self._engine.n_ctx:
+        if self._window.ends(len(self._request.prompt) + self._tally.predicted):
             self._truncated = True
             return StopType.LIMIT
         return StopType.NONE
@@ -211,6 +221,7 @@ class Coordinator:
             timings=self._tally.timings(len(self._request.prompt), self._target.cached),
             stopping_word=self._text.stopping_word if self._stop_type is StopType.WORD else "",
             truncated=self._truncated,
+            discarded=self._window.discarded,
             parity=lane.parity,
             lane=lane.name,
             speculated=self._tally.drafted > 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pilotfish.daemon.core.context_window import ContextShift
 from pilotfish.hooks.types import Parity, SamplingParams, SessionReport, TokenLogprob
 
 
@@ -12,7 +13,7 @@ from pilotfish.hooks.types import Parity, SamplingParams, SessionReport, TokenLo
 class GenerationRequest:
     """What to generate. `prompt` is not empty; `n_predict` is -1 for "until the end", else a budget in tokens.
 
-    `preserved` are control tokens whose text belongs to the answer.
+    `preserved` are control tokens whose text belongs to the answer. Without a `shift` an answer ends with the context.
     """
 
     prompt: tuple[int, ...]
@@ -22,6 +23,7 @@ class GenerationRequest:
     cache_prompt: bool = True
     speculate: bool = True
     preserved: frozenset[int] = frozenset()
+    shift: ContextShift | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Outcome:
     timings: Timings
     stopping_word: str = ""
     truncated: bool = False  # the context was full
+    discarded: int = 0  # tokens that the context forgot, so that the answer could go on
     parity: Parity = Parity.LANE
     lane: str = ""
     speculated: bool = False  # at least one round verified a proposal
