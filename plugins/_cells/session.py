@@ -7,6 +7,10 @@
 The cells hold the history minus its last token, the pending one, which leads every forward. A forward of
 width w adds w cells; a commit of n tokens keeps n of them (pending and the first n - 1 picks, whose ids the
 forward held) and cuts the rejected proposals and the padding, nothing else.
+
+A full context may forget ids behind the first ones (`shift`, from READY): the history stays whole, the cells hold what
+was kept of it. Where they cannot be moved, they are fed again, in prompt blocks (PREFILLING). Moved cells saw ids that
+are gone, so no later prompt may have them.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ from pilotfish.hooks.errors import EngineError, ProtocolViolation
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, Lane, TokenLogprob
 from pilotfish.plugins._cells.dialect import Sampler
+from pilotfish.plugins._cells.kept_ids import KeptIds
 from pilotfish.plugins._cells.logprobs import token_logprob
+from pilotfish.plugins._cells.shift import shift
 from pilotfish.plugins._cells.slot import CellSlot
 from pilotfish.plugins._cells.tokenizer import CellTokenizer
 
@@ -54,6 +60,7 @@ class CellSession:
         self._padded = [lane.pad(width) for width in range(1, lane.max_width + 1)]
         self._prompt_length = len(prompt)
         self.history = History(prompt)
+        self._kept = KeptIds(self.history)
         self.cached = slot.reuse(prompt)
         self.rows: CellRows | None = None
         self._draws = 0
@@ -64,7 +71,7 @@ class CellSession:
         self._expect(SessionState.PREFILLING, SessionState.READY)
         if self.state is SessionState.READY:
             return 0
-        left = self._guarded(lambda: self.slot.feed_block(self.history.tokens, len(self.history) - 1))
+        left = self._guarded(lambda: self.slot.feed_block(self._kept.tokens, len(self._kept) - 1))
         if not left:
             self.state = SessionState.READY
         return left
@@ -92,7 +99,7 @@ class CellSession:
         for token in tokens:
             if not 0 <= token < self._n_vocab:
                 raise ProtocolViolation(f"proposed id {token} is outside the vocabulary of {self._n_vocab} tokens")
-        room = self.slot.context.cells - len(self.history) + 1
+        room = self.slot.context.cells - len(self._kept) + 1
         if len(tokens) > room or self._padded[0] > room:
             raise EngineError(f"a forward of {len(tokens)} tokens, but the context has {room} cells left; stop before")
         while self._padded[len(tokens) - 1] > room:
@@ -100,8 +107,8 @@ class CellSession:
         return self._padded[len(tokens) - 1]
 
     def _forward(self, tokens: list[int], width: int) -> None:
-        while len(self.slot.tokens) < len(self.history) - 1:  # a rollback that could not cut dropped the cells
-            self.slot.feed_block(self.history.tokens, len(self.history) - 1)
+        while len(self.slot.tokens) < len(self._kept) - 1:  # a rollback that could not cut dropped the cells
+            self.slot.feed_block(self._kept.tokens, len(self._kept) - 1)
         if width == 1:
             self.slot.context.step(tokens[0])
         else:
@@ -121,7 +128,7 @@ class CellSession:
         """Forget the last forward and its picks, the sampler's draws included. Nothing verified: nothing to forget."""
         self._expect(SessionState.PREFILLING, SessionState.READY, SessionState.VERIFIED)
         if self.state is SessionState.VERIFIED:
-            self._guarded(lambda: self.slot.trim(len(self.history) - 1))
+            self._guarded(lambda: self.slot.trim(len(self._kept) - 1))
             if self.rows and self.rows.picks:
                 tokens, n = self.history.tokens, self._prompt_length
                 self._sampler.rewind(self._draws, tokens[:n], tokens[n:])
@@ -129,12 +136,28 @@ class CellSession:
             self.state = SessionState.READY
         return self.history.ack()
 
+    @property
+    def can_shift(self) -> bool:
+        """Whether a full context may forget, as far as the library knows how to."""
+        return self.slot.context.can_shift
+
+    def shift(self, keep: int, discard: int) -> None:
+        """Forget `discard` ids behind the first `keep`; see the module's account. Raises EngineError."""
+        self._expect(SessionState.READY)
+        if not 0 <= keep < keep + discard < len(self._kept):
+            raise ProtocolViolation(f"{discard} ids behind {keep} cannot go; the cells hold {len(self._kept) - 1}")
+        self._kept.forget(keep, discard)
+        if not self._guarded(lambda: shift(self.slot, keep, discard)):
+            self.state = SessionState.PREFILLING
+
     def close(self) -> None:
         """Free the slot; its cells stay for a later prompt with the same prefix. A second call does nothing."""
         if self.state is SessionState.CLOSED:
             return
-        if self.state is SessionState.VERIFIED:
-            self.slot.trim(len(self.history) - 1)
+        if self._kept.forgotten:
+            self.slot.clear()
+        elif self.state is SessionState.VERIFIED:
+            self.slot.trim(len(self._kept) - 1)
         self.state = SessionState.CLOSED
         self.rows = None
         self._sampler.close()

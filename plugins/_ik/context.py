@@ -10,6 +10,9 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._ik.library import Library, log
 
+_TURNING = (-1, 0, 2)  # kinds of positions: none at all, and the two with one number for each token
+_COMPRESSED = (b"deepseek2", b"glm-dsa")  # architectures whose keys are not kept as they are
+
 _SIZE_BYTES, _DIGEST_BYTES = 8, 16  # a state begins with the number of its cells and a digest of the rest
 
 
@@ -18,6 +21,7 @@ class IkContext(CellContext):
 
     def __init__(self, library: Library, model: Any, params: Any, name: str, max_width: int) -> None:
         self._lib = lib = library.lib
+        self._turns = _turns_keys(lib, model)
         log.last_words()
         handle = lib.llama_init_from_model(model, params)
         if not handle:
@@ -34,11 +38,8 @@ class IkContext(CellContext):
 
     def state(self) -> bytes:
         """The cells and what they hold, for `restore` on a context of the same model and setting."""
-        size = self._lib.llama_state_seq_get_size(self.handle, 0, 0)
-        buffer = ctypes.create_string_buffer(size)
-        if self._lib.llama_state_seq_get_data(self.handle, buffer, size, 0, 0) != size:
-            raise EngineError(f"{self.name}: its state could not be read: {self._last_words()}")
-        return self.size.to_bytes(_SIZE_BYTES, "little") + _digest(buffer.raw) + buffer.raw
+        cells = self._cells().raw
+        return self.size.to_bytes(_SIZE_BYTES, "little") + _digest(cells) + cells
 
     def restore(self, state: bytes) -> None:
         """Hold what `state` says instead of what is held. Raises EngineError for one that is damaged.
@@ -62,8 +63,42 @@ class IkContext(CellContext):
     def _remove_all(self) -> None:
         self._lib.llama_kv_cache_seq_rm(self.handle, 0, -1, -1)  # `llama_kv_cache_clear` would write every cell
 
+    @property
+    def can_shift(self) -> bool:
+        return self._turns
+
+    def _shift(self, keep: int, discard: int) -> bool:
+        """In place, and then written back without the gap: this library wants a block's cells side by side."""
+        lib = self._lib
+        lib.llama_kv_cache_seq_rm(self.handle, 0, keep, keep + discard)
+        lib.llama_kv_cache_seq_add(self.handle, 0, keep + discard, -1, -discard)
+        if lib.llama_kv_cache_update(self.handle):
+            raise EngineError(
+                f"{self.name}: its full context cannot be shifted: {log.last_words()}; repeat the request"
+            )
+        cells = self._cells()
+        self._remove_all()
+        if not lib.llama_state_seq_set_data(self.handle, cells, len(cells), 0, 0):
+            raise EngineError(f"{self.name}: its shifted cells do not fit: {log.last_words()}; repeat the request")
+        return True
+
+    def _cells(self) -> Any:
+        """What the cells hold, as the library writes it. Raises EngineError."""
+        size = self._lib.llama_state_seq_get_size(self.handle, 0, 0)
+        buffer = ctypes.create_string_buffer(size)
+        if self._lib.llama_state_seq_get_data(self.handle, buffer, size, 0, 0) != size:
+            raise EngineError(f"{self.name}: its state could not be read: {self._last_words()}")
+        return buffer
+
     def _last_words(self) -> str:
         return log.last_words()
+
+
+def _turns_keys(lib: Any, model: Any) -> bool:
+    """Whether keys of `model` can take new positions; the library refuses some, and forwards fail from then on."""
+    architecture = ctypes.create_string_buffer(64)
+    lib.llama_model_meta_val_str(model, b"general.architecture", architecture, len(architecture))
+    return lib.llama_rope_type(model) in _TURNING and architecture.value not in _COMPRESSED
 
 
 def _digest(data: bytes) -> bytes:

@@ -6,6 +6,8 @@ from typing import Any
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.setting import CELL_BLOCK
+from pilotfish.plugins._llama import shifting
 from pilotfish.plugins._llama.library import last_words, lib
 
 
@@ -17,6 +19,7 @@ class LlamaContext(CellContext):
         if not handle:
             raise EngineError(f"{name}: no context of {params.n_ctx} tokens could be made: {last_words()}")
         self._memory = lib.llama_get_memory(handle)
+        self._model, self._params = model, params
         super().__init__(
             lib,
             handle,
@@ -32,6 +35,30 @@ class LlamaContext(CellContext):
 
     def _remove_all(self) -> None:
         lib.llama_memory_clear(self._memory, False)
+
+    @property
+    def can_shift(self) -> bool:
+        return bool(lib.llama_memory_can_shift(self._memory))
+
+    def _shift(self, keep: int, discard: int) -> bool:
+        if self._params.type_k != shifting.BF16:
+            shifting.forget(self._memory, keep, discard)
+            return True
+        beside = self._beside(self.size - discard + 1)
+        try:
+            return shifting.turned_beside(self.handle, beside, self.size, keep, discard)
+        finally:
+            lib.llama_free(beside)
+
+    def _beside(self, cells: int) -> Any:
+        """An empty context of `cells` cells with f16 keys, to be freed by the caller. Raises EngineError."""
+        params = type(self._params).from_buffer_copy(self._params)
+        params.n_ctx = -(-cells // CELL_BLOCK) * CELL_BLOCK
+        params.n_batch = params.n_ubatch = params.n_outputs_max = params.n_outputs_max_per_seq = 1
+        params.type_k = shifting.F16
+        if handle := lib.llama_init_from_model(self._model, params):
+            return handle
+        raise EngineError(f"{self.name}: its full context cannot be shifted: {last_words()}; repeat the request")
 
     def _last_words(self) -> str:
         return last_words()
