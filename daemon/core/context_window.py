@@ -17,7 +17,7 @@ SPARE = 4  # tokens of the context that can always be forgotten, however many ar
 
 @dataclass(frozen=True, slots=True)
 class ContextShift:
-    """What a full context may forget: of all but the first `keep` tokens the oldest `discard`, or half where it is 0."""
+    """What a full context may forget: of all but its first `keep` tokens, the oldest `discard`; 0 means half."""
 
     keep: int = 0
     discard: int = 0

@@ -166,21 +166,23 @@ class Coordinator:
         self._tally.predicted += 1
         n_probs = self._request.sampling.n_probs
         logprob = rows.logprobs(i, token, n_probs) if n_probs > 0 else None
-        ended = self._ended_by(token)
         piece = self._engine.tokenizer.piece(token, special=token in self._request.preserved)
+        ended = self._ended_by(token, piece)
         text = self._text.push(piece, last=ended is not StopType.NONE)
         if self._text.stopping_word and ended is not StopType.EOS:
             ended = StopType.WORD
         self._stop_type = ended
         return OutputToken(token, text, drafted, logprob)
 
-    def _ended_by(self, token: int) -> StopType:
+    def _ended_by(self, token: int, piece: bytes) -> StopType:
         if token in self._engine.eog:
             return StopType.EOS
         if self._request.n_predict > 0 and self._tally.predicted >= self._request.n_predict:
             return StopType.LIMIT
         if self._window.ends(len(self._request.prompt) + self._tally.predicted):
             self._truncated = True
+            return StopType.LIMIT
+        if b"\n" in piece and 0 < self._request.line_ms < self._tally.milliseconds():
             return StopType.LIMIT
         return StopType.NONE
 

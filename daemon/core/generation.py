@@ -24,6 +24,7 @@ class GenerationRequest:
     speculate: bool = True
     preserved: frozenset[int] = frozenset()
     shift: ContextShift | None = None
+    line_ms: int = 0  # milliseconds after the first token from which on a line break ends the answer; 0: none does
 
 
 @dataclass(frozen=True, slots=True)

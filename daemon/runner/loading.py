@@ -51,8 +51,6 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
         "certified" if found.certificate else "not certified",
         lane.reason,
     )
-    if launch.context_shift:
-        log.info("--context-shift: an answer that fills the context ends there, with stop_type limit")
     costs = CostModel(lane.widths)
     costs.seed(found.certificate.costs if found.certificate else ())
     budget = config.engine.certify_budget_s
@@ -72,6 +70,7 @@ def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMe
         n_ctx=engine.n_ctx,
         n_vocab=engine.n_vocab,
         lane=engine.lane,
+        adds_bos=pin.tokenizer.add_bos,
         vocab_type=_VOCAB_TYPES.get(pin.tokenizer.model, 0),
         n_ctx_train=metadata.context_length,
         n_embd=metadata.embedding_length,

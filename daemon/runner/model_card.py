@@ -24,6 +24,7 @@ class ModelCard:
     n_ctx: int
     n_vocab: int
     lane: Lane
+    adds_bos: bool = False  # prompts begin with a token that the tokenizer adds
     vocab_type: int = 0
     n_ctx_train: int = 0
     n_embd: int = 0

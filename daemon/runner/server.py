@@ -21,9 +21,10 @@ from pilotfish.daemon.runner.responding import ResponseFormat, json_response, re
 from pilotfish.daemon.runner.sidecar import Sidecar
 from pilotfish.daemon.runner.wire import completion, openai_answers
 from pilotfish.daemon.runner.wire.chat_request import completion_body, leave_to_stock, read_conversation
-from pilotfish.daemon.runner.wire.completion_request import CompletionRequest, read_completion
+from pilotfish.daemon.runner.wire.completion_request import NO_DEFAULTS, CompletionRequest, read_completion
 from pilotfish.daemon.runner.wire.fields import Fields
 from pilotfish.daemon.runner.wire.prompt_ids import tokenize
+from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
 from pilotfish.hooks.errors import EngineError, PilotfishError, RequestError, UnsupportedRequest
 from pilotfish.hooks.protocols import Tokenizer
 
@@ -48,15 +49,20 @@ class Server:
     """
 
     def __init__(
-        self, load: Load, *, host: str = "127.0.0.1", n_predict: int = -1, sidecar: Sidecar | None = None
+        self,
+        load: Load,
+        *,
+        host: str = "127.0.0.1",
+        defaults: RequestDefaults = NO_DEFAULTS,
+        sidecar: Sidecar | None = None,
     ) -> None:
-        """`host` is where it listens."""
+        """`host` is where it listens, `defaults` what the launch says for every request."""
         self.metrics = Metrics()
         middlewares = [_errors, gate(host), self._ready, self._beside]
         self.app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
         self._load = load
         self._sidecar = sidecar
-        self._n_predict = n_predict
+        self._defaults = defaults
         self._card: ModelCard | None = None
         self._engine = EngineThread(self._load_generator, self.metrics.count)
         self._add_routes()
@@ -235,7 +241,8 @@ class Server:
     ) -> CompletionRequest:
         def read(raw: bytes) -> CompletionRequest:
             body = change(parse_object(raw))
-            return read_completion(body, self._tokenizer, self._model.n_vocab, n_predict=self._n_predict)
+            card = self._model
+            return read_completion(body, self._tokenizer, card.n_vocab, self._defaults, adds_bos=card.adds_bos)
 
         return await _off_loop(await request.read(), read, blocks=blocks)
 

@@ -1,4 +1,4 @@
-"""The ids of a session that its cells hold, or will hold: all of its history, or what was left when a context was full."""
+"""The ids of a session that its cells hold or will hold: all of its history, or what a full context kept of it."""
 
 from __future__ import annotations
 
