@@ -34,6 +34,11 @@ class Flag:
     about: str
 
     @property
+    def name(self) -> str:
+        """The first long one."""
+        return next(name for name in self.names if name.startswith("--"))
+
+    @property
     def switches_off(self) -> bool:
         """Whether a variable has to say no for this flag to be meant."""
         return self.names[-1].startswith("--no-")
@@ -46,7 +51,7 @@ _LISTED: tuple[tuple[Handling, str, str], ...] = (
     (Handling.SERVED, "where it listens: one address", """
         --host N LLAMA_ARG_HOST, --port N LLAMA_ARG_PORT
      """),
-    (Handling.SERVED, "the context, in tokens over all slots; without one, or with 0, it is 4,096, not the model's own", """
+    (Handling.SERVED, "the context, in tokens over all slots; left open, or 0, it is 4,096, not the model's", """
         -c --ctx-size N LLAMA_ARG_CTX_SIZE
      """),
     (Handling.SERVED, "the slots, each with its share of the context", """

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from pilotfish.daemon.http.gate import gate
 from pilotfish.daemon.http.json_text import kind, parse_object
 from pilotfish.daemon.registry.containment import guarded
+from pilotfish.daemon.runner.endpoints import unserved_routes
 from pilotfish.daemon.runner.engine_thread import EngineThread, Generates
 from pilotfish.daemon.runner.metrics import CONTENT_TYPE, Metrics
 from pilotfish.daemon.runner.model_card import ModelCard, models_json, props_json, slots_json
@@ -129,10 +130,10 @@ class Server:
             "/metrics": self._metrics,
             "/models": self._models,
             "/slots": self._slots,
+            "/lora-adapters": self._adapters,
             "/pilotfish/explain": self._explain,
         }
-        post: dict[str, _Handler] = dict.fromkeys(_NOT_HERE, _not_here) | dict.fromkeys(_NOWHERE, _nowhere)
-        post |= {
+        post: dict[str, _Handler] = {
             "/completion": self._completion,
             "/completions": self._completion,
             "/v1/completions": self._openai_completion,
@@ -145,6 +146,7 @@ class Server:
         aliases = {"/v1/health": self._health, "/v1/models": self._models}
         self.app.add_routes(web.get(path, handler) for path, handler in (get | aliases).items())
         self.app.add_routes(web.post(path, handler) for path, handler in post.items())
+        self.app.add_routes(unserved_routes())
 
     @property
     def _model(self) -> ModelCard:
@@ -168,6 +170,9 @@ class Server:
     async def _slots(self, request: web.Request) -> web.Response:
         running = self._engine.running
         return json_response(slots_json(self._model, running.request if running else None))
+
+    async def _adapters(self, request: web.Request) -> web.Response:
+        return json_response([])  # a launch with adapters is stock's
 
     async def _metrics(self, request: web.Request) -> web.Response:
         self.metrics.processing = int(self._engine.running is not None)
@@ -250,35 +255,6 @@ class Server:
         self, http: web.Request, request: CompletionRequest, response_format: ResponseFormat
     ) -> web.StreamResponse:
         return await respond(http, request, response_format, self._engine, self._tokenizer, self._model.n_ctx)
-
-
-_NOT_HERE = {
-    "/infill": "infilling",
-    "/v1/responses": "the responses API",
-    "/v1/messages": "the messages API",
-    "/lora-adapters": "LoRA adapters",
-}
-
-# What stock refuses as well, with the same status, when it is launched without a flag for it; with that flag, the
-# launch is stock's. Starting a second server to hear it say no would cost the memory for the model once more.
-_NOWHERE = {
-    **dict.fromkeys(("/embedding", "/embeddings", "/v1/embeddings"), "embeddings"),
-    **dict.fromkeys(("/rerank", "/v1/rerank"), "reranking"),
-    "/v1/audio/transcriptions": "audio",
-    "/props": "changing global properties",
-}
-
-
-async def _not_here(request: web.Request) -> NoReturn:
-    raise UnsupportedRequest(
-        f"This server does not support {_NOT_HERE[request.path]}. Turn speculation off for this model to reach the "
-        "stock llama-server"
-    )
-
-
-async def _nowhere(request: web.Request) -> web.Response:
-    refusal = UnsupportedRequest(f"This server does not support {_NOWHERE[request.path]}. Start it with a flag for it")
-    return json_response({"error": completion.error_json(refusal)}, 501)
 
 
 async def _off_loop(raw: bytes, work: Callable[[bytes], _T], *, blocks: bool = False) -> _T:

@@ -12,12 +12,12 @@ from pilotfish.daemon.core.stop_words import MAX_BYTES
 from pilotfish.daemon.runner.wire.fields import Fields, unsupported, wrong_type
 from pilotfish.daemon.runner.wire.prompt_ids import read_prompts
 from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
+from pilotfish.daemon.runner.wire.request_fields import STOCK_REMEDY, leave_switched_on
 from pilotfish.daemon.runner.wire.sampling_options import read_sampling
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.protocols import Tokenizer
 
 PING_SECONDS = 30  # llama-server's default
-_STOCK = "leave it out, or turn speculation off for this model to use the stock server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ def read_completion(
 ) -> CompletionRequest:
     """Raises RequestError naming the field, UnsupportedRequest for what this runner does not do.
 
-    Fields that stock does not know either are ignored, as stock does. Pilotfish's own: `speculate` (default true) set
-    to false gives plain decoding, and `context_shift` says for one request what a launch says for all. `adds_bos`: the
-    model's prompts begin with a token of the tokenizer's.
+    `request_fields` lists all of them; others are ignored, as stock does. Pilotfish's own are `speculate` (default
+    true), which set to false gives plain decoding, and `context_shift`, which says for one request what a launch says
+    for all. `adds_bos`: the model's prompts begin with a token of the tokenizer's.
     """
     fields = Fields(body)
     if fields.find("prompt") is None:
@@ -99,9 +99,10 @@ def _refuse(fields: Fields, defaults: RequestDefaults) -> None:
     if fields.integer("n_cmpl", "n", default=1, low=1, high=defaults.parallel) > 1:
         unsupported("n_cmpl", "one answer is generated for each prompt", "send the request again for each")
     if fields.integer("n_indent", default=0, low=0) > 0:
-        unsupported("n_indent", "stopping at an indentation is not available", _STOCK)
+        unsupported("n_indent", "stopping at an indentation is not available", STOCK_REMEDY)
+    leave_switched_on(fields)
     if any(not isinstance(adapter, dict) or adapter.get("scale", 1) != 0 for adapter in fields.array("lora")):
-        unsupported("lora", "LoRA adapters are not applied in this runner", _STOCK)
+        unsupported("lora", "LoRA adapters are not applied in this runner", STOCK_REMEDY)
 
 
 def _stop(fields: Fields) -> tuple[str, ...]:
