@@ -38,7 +38,7 @@ class IkContext(CellContext):
 
     def state(self) -> bytes:
         """The cells and what they hold, for `restore` on a context of the same model and setting."""
-        cells = self._cells().raw
+        cells: bytes = self._cells().raw
         return self.size.to_bytes(_SIZE_BYTES, "little") + _digest(cells) + cells
 
     def restore(self, state: bytes) -> None:

@@ -156,7 +156,7 @@ def _written(handle: Any, state: Bytes) -> bool:
 
 
 def _pointer(data: Bytes) -> Any:
-    return (ctypes.c_uint8 * data.nbytes).from_buffer(data)
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
 
 
 def _forwarded(handle: Any, position: int) -> bool:
