@@ -42,8 +42,7 @@ class LlamaContext(CellContext):
 
     def _shift(self, keep: int, discard: int) -> bool:
         if self._params.type_k != shifting.BF16:
-            shifting.forget(self._memory, keep, discard)
-            return True
+            return shifting.forget(self._memory, keep, discard)
         beside = self._beside(self.size - discard + 1)
         try:
             return shifting.turned_beside(self.handle, beside, self.size, keep, discard)

@@ -31,10 +31,15 @@ class CannotMove(Exception):
     """A sequence's state is not laid out as described above, or a key is out of the range of f16."""
 
 
-def forget(memory: Any, keep: int, discard: int) -> None:
-    """Forget the cells at `keep` to `keep + discard`, and have those behind them turned at the next forward."""
-    lib.llama_memory_seq_rm(memory, 0, keep, keep + discard)
+def forget(memory: Any, keep: int, discard: int) -> bool:
+    """Forget the cells at `keep` to `keep + discard`, and have those behind them turned at the next forward.
+
+    False for a memory that has no cells to forget (recurrent, hybrid).
+    """
+    if not lib.llama_memory_seq_rm(memory, 0, keep, keep + discard):
+        return False
     lib.llama_memory_seq_add(memory, 0, keep + discard, -1, -discard)
+    return True
 
 
 def turned_beside(handle: Any, beside: Any, size: int, keep: int, discard: int) -> bool:
