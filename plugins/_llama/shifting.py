@@ -79,10 +79,9 @@ def without(state: Bytes, keep: int, discard: int) -> Bytes:
     parts = [head, _bytes(cells[stays]), state[at : at + 8]]
     at += 8
     for _ in range(2 * layers):  # keys, then values
-        row = _row_size(state, at)
-        end = at + 12 + count * row
-        parts += [state[at : at + 12], state[at + 12 : end].reshape(count, row)[stays].reshape(-1)]
-        at = end
+        rows = _rows(state, at, count)
+        parts += [state[at : at + 12], rows[stays].reshape(-1)]
+        at += 12 + rows.size
     if at != len(state):
         raise CannotMove(f"{len(state) - at} bytes are left over")
     return np.concatenate(parts)
@@ -99,12 +98,11 @@ def retyped(state: Bytes, kind: int) -> Bytes:
         was = changed[at : at + 4].view(np.int32)
         if was[0] not in (F16, BF16):
             raise CannotMove(f"its keys are of type {was[0]}")
-        row = _row_size(state, at)
-        keys = changed[at + 12 : at + 12 + count * row]
+        keys = _rows(changed, at, count).reshape(-1)
         if was[0] != kind:
             keys[:] = _bytes(_to_f16(keys.view(np.uint16)) if kind == F16 else _to_bf16(keys.view(np.float16)))
             was[0] = kind
-        at += 12 + count * row
+        at += 12 + keys.size
     return changed
 
 
@@ -134,10 +132,12 @@ def _cells(state: Bytes, count: int) -> tuple[npt.NDArray[np.int32], int]:
     return cells, end
 
 
-def _row_size(state: Bytes, at: int) -> int:
-    if at + 12 > len(state):
+def _rows(state: Bytes, at: int, count: int) -> Bytes:
+    """A layer's rows, `(count, bytes)`, of what begins at byte `at`: a view. Raises CannotMove."""
+    size = int(state[at + 4 : at + 12].copy().view(np.uint64)[0]) if at + 12 <= len(state) else 0
+    if not size or at + 12 + count * size > len(state):
         raise CannotMove("it is shorter than its layers")
-    return int(state[at + 4 : at + 12].copy().view(np.uint64)[0])
+    return state[at + 12 : at + 12 + count * size].reshape(count, size)
 
 
 def _words(state: Bytes, at: int, n: int) -> tuple[int, ...]:

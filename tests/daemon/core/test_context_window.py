@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,3 +110,19 @@ def test_what_a_shift_has_fed_again_can_be_cancelled():
     engine.on_forward = forwards.append
     answer(engine, request(80, ContextShift(keep=4)), cancelled=lambda: len(forwards) > 60)
     assert len(forwards) == 61
+
+
+def test_behind_a_shift_forwards_are_as_wide_again_as_the_lane_allows_there():
+    """Beyond `max_context` cells nothing was compared; a context that forgot is before that again."""
+    engine = FakeEngine(n_ctx=32, eog=NEVER)
+    plain = answer(FakeEngine(n_ctx=32, eog=NEVER), request(60, ContextShift(keep=4)))
+    engine.lane = replace(engine.lane, max_context=24)
+    drafted = answer(engine, request(60, ContextShift(keep=4)), [replay(plain.ids)], most=7)
+    assert drafted.ids == plain.ids
+    held, seen = len(PROMPT), []
+    for width in engine.widths:
+        seen.append((held, width))
+        held += width
+        held -= 13 if held >= 32 else 0
+    assert all(width == 1 for held, width in seen if held > 24)
+    assert {width for held, width in seen if held == 32 - 13} == {6}  # up to 24 cells
