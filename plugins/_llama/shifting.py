@@ -5,9 +5,10 @@ cannot with bf16, which the exact lanes use, and would end the process. Keys of 
 beside this one as f16, turned there, and written back. Both types have two bytes, and every bf16 in the range of f16
 is an f16, so only what turning rounds is lost.
 
-The state of a sequence, as libllama writes it: magic, sequence, number of streams, number of cells; for each cell its
-position and the ids of its sequences; whether values are transposed, number of layers; for each layer the type of its
-keys, the bytes of a row, the rows; then the same for values.
+The state of a sequence, as libllama writes it: magic, sequence, number of streams (of the context, which has one for
+each of its sequences); for each stream its number of cells, and where there are some: each one's position and the ids
+of its sequences; whether values are transposed, number of layers; for each layer the type of its keys, the bytes of a
+row, the rows; then the same for values.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pilotfish.plugins._llama.library import lib
 Bytes = npt.NDArray[np.uint8]
 
 F16, BF16 = 1, 30  # ggml's numbers for the types of keys
-_HEAD = 3  # 32-bit words before the number of cells: magic, sequence, streams
+_HEAD = 3  # 32-bit words before the numbers of cells: magic, sequence, streams
 _CELL = 3  # 32-bit words of a cell of one sequence: position, number of sequences, the sequence
 
 
@@ -31,41 +32,66 @@ class CannotMove(Exception):
     """A sequence's state is not laid out as described above, or a key is out of the range of f16."""
 
 
-def forget(memory: Any, keep: int, discard: int) -> bool:
+def forget(memory: Any, sequence: int, keep: int, discard: int) -> bool:
     """Forget the cells at `keep` to `keep + discard`, and have those behind them turned at the next forward.
 
     False for a memory that has no cells to forget (recurrent, hybrid).
     """
-    if not lib.llama_memory_seq_rm(memory, 0, keep, keep + discard):
+    if not lib.llama_memory_seq_rm(memory, sequence, keep, keep + discard):
         return False
-    lib.llama_memory_seq_add(memory, 0, keep + discard, -1, -discard)
+    lib.llama_memory_seq_add(memory, sequence, keep + discard, -1, -discard)
     return True
 
 
-def turned_beside(handle: Any, beside: Any, size: int, keep: int, discard: int) -> bool:
-    """The same for bf16 keys of `size` cells, with the help of an empty context `beside`, of f16 keys.
+def turned_beside(handle: Any, sequence: int, beside: Any, size: int, keep: int, discard: int) -> bool:
+    """The same for bf16 keys of `size` cells, with the help of an empty context `beside`, of one sequence and f16 keys.
 
     False where it cannot be done, which only what the cells hold decides; the sequence is whole then, or empty.
     """
     kept = size - discard
     try:
-        state = retyped(without(_state(handle), keep, discard), F16)
+        state, place = alone(_state(handle, sequence))
         memory = lib.llama_get_memory(beside)
-        if not _written(beside, state):
+        if not _written(beside, 0, retyped(without(state, keep, discard), F16)):
             return False
         lib.llama_memory_seq_add(memory, 0, keep + discard, -1, -discard)
         if not _forwarded(beside, kept):  # which turns the keys
             return False
         lib.llama_memory_seq_rm(memory, 0, kept, -1)
-        state = retyped(_state(beside), BF16)
+        state = among(retyped(_state(beside, 0), BF16), place)
     except CannotMove:
         return False
-    lib.llama_memory_clear(lib.llama_get_memory(handle), False)
-    return _written(handle, state)
+    lib.llama_memory_seq_rm(lib.llama_get_memory(handle), sequence, -1, -1)
+    return _written(handle, sequence, state)
+
+
+def alone(state: Bytes) -> tuple[Bytes, tuple[int, int]]:
+    """The state as a context of one stream would write it, and its place: how many empty streams before and behind.
+
+    Raises CannotMove.
+    """
+    streams = _words(state, _HEAD - 1, 1)[0] if len(state) >= 4 * (_HEAD + 1) else 0
+    counts = state[4 * _HEAD : 4 * (_HEAD + streams)].view(np.uint32)
+    before = int((counts != 0).argmax()) if streams else 0
+    if not streams or not counts[before]:
+        raise CannotMove("it has no cells")
+    behind = streams - before - 1
+    end = len(state) - 4 * behind
+    if state[end:].any():
+        raise CannotMove("several streams have cells")
+    head = np.array([*_words(state, 0, _HEAD - 1), 1], dtype=np.uint32)
+    return np.concatenate([_bytes(head), state[4 * (_HEAD + before) : end]]), (before, behind)
+
+
+def among(state: Bytes, place: tuple[int, int]) -> Bytes:
+    """What `alone` took apart."""
+    before, behind = place
+    head = np.array([*_words(state, 0, _HEAD - 1), before + 1 + behind, *[0] * before], dtype=np.uint32)
+    return np.concatenate([_bytes(head), state[4 * _HEAD :], np.zeros(4 * behind, dtype=np.uint8)])
 
 
 def without(state: Bytes, keep: int, discard: int) -> Bytes:
-    """The state without the cells at `keep` to `keep + discard`. Raises CannotMove."""
+    """A state of one stream without the cells at `keep` to `keep + discard`. Raises CannotMove."""
     count = _words(state, _HEAD, 1)[0]
     cells, at = _cells(state, count)
     if not np.array_equal(cells[:, 0], np.arange(count)):
@@ -88,7 +114,7 @@ def without(state: Bytes, keep: int, discard: int) -> Bytes:
 
 
 def retyped(state: Bytes, kind: int) -> Bytes:
-    """The state with its keys as `kind`, F16 or BF16, if they are the other one. Raises CannotMove."""
+    """A state of one stream with its keys as `kind`, F16 or BF16, if they are the other one. Raises CannotMove."""
     changed = state.copy()
     count = _words(state, _HEAD, 1)[0]
     at = _cells(state, count)[1]
@@ -148,16 +174,16 @@ def _bytes(values: npt.NDArray[Any]) -> Bytes:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
-def _state(handle: Any) -> Bytes:
+def _state(handle: Any, sequence: int) -> Bytes:
     lib.llama_synchronize(handle)
-    data = np.empty(lib.llama_state_seq_get_size(handle, 0), dtype=np.uint8)
-    if lib.llama_state_seq_get_data(handle, _pointer(data), data.nbytes, 0) != data.nbytes:
+    data = np.empty(lib.llama_state_seq_get_size(handle, sequence), dtype=np.uint8)
+    if lib.llama_state_seq_get_data(handle, _pointer(data), data.nbytes, sequence) != data.nbytes:
         raise CannotMove("it cannot be read")
     return data
 
 
-def _written(handle: Any, state: Bytes) -> bool:
-    return bool(lib.llama_state_seq_set_data(handle, _pointer(state), state.nbytes, 0))
+def _written(handle: Any, sequence: int, state: Bytes) -> bool:
+    return bool(lib.llama_state_seq_set_data(handle, _pointer(state), state.nbytes, sequence))
 
 
 def _pointer(data: Bytes) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("llama_cpp")
 
-from pilotfish.plugins._llama.shifting import BF16, F16, CannotMove, retyped, without
+from pilotfish.plugins._llama.shifting import BF16, F16, CannotMove, alone, among, retyped, without
 
 ROW = 8  # bytes: four keys or values
 
@@ -90,3 +90,24 @@ def test_cells_out_of_order_are_left_alone():
 def test_keys_of_a_third_type_are_left_alone():
     with pytest.raises(CannotMove, match="type 8"):
         retyped(state(kind=8, keys=np.zeros(24, dtype=np.float16)), F16)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 3), (2, 1), (3, 0)])
+def test_a_sequence_among_others_is_taken_out_and_put_back(place):
+    among_others = among(state(), place)
+    assert len(among_others) == len(state()) + 4 * sum(place)
+    found, where = alone(among_others)
+    assert (found.tobytes(), where) == (state().tobytes(), place)
+
+
+@pytest.mark.parametrize("nothing", [among(state(), (1, 0))[:16], state()[:8], np.zeros(0, dtype=np.uint8)])
+def test_a_sequence_without_cells_is_left_alone(nothing):
+    with pytest.raises(CannotMove, match="no cells"):
+        alone(nothing)
+
+
+def test_streams_that_both_have_cells_are_left_alone():
+    both = among(state(), (0, 1)).copy()
+    both[-1] = 1
+    with pytest.raises(CannotMove, match="several streams"):
+        alone(both)
