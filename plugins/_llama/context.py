@@ -9,6 +9,7 @@ from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.setting import CELL_BLOCK
 from pilotfish.plugins._llama import shifting
 from pilotfish.plugins._llama.library import last_words, lib
+from pilotfish.plugins._llama.sequence_state import BF16, F16
 
 _SEQUENCE = 0
 
@@ -43,9 +44,9 @@ class LlamaContext(CellContext):
         return bool(lib.llama_memory_can_shift(self._memory))
 
     def _shift(self, keep: int, discard: int) -> bool:
-        if self._params.type_k != shifting.BF16:
+        if self._params.type_k != BF16:
             return shifting.forget(self._memory, _SEQUENCE, keep, discard)
-        beside = self._beside(self.size - discard + 1)
+        beside = self._beside(self.size - keep - discard + 1)
         try:
             return shifting.turned_beside(self.handle, _SEQUENCE, beside, self.size, keep, discard)
         finally:
@@ -56,7 +57,7 @@ class LlamaContext(CellContext):
         params = type(self._params).from_buffer_copy(self._params)
         params.n_ctx = -(-cells // CELL_BLOCK) * CELL_BLOCK
         params.n_batch = params.n_ubatch = params.n_outputs_max = params.n_outputs_max_per_seq = 1
-        params.type_k, params.n_seq_max = shifting.F16, 1
+        params.type_k, params.n_seq_max = F16, 1
         if handle := lib.llama_init_from_model(self._model, params):
             return handle
         raise EngineError(f"{self.name}: its full context cannot be shifted: {last_words()}; repeat the request")
