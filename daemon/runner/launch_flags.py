@@ -39,9 +39,9 @@ class Flag:
         return next(name for name in self.names if name.startswith("--"))
 
     @property
-    def switches_off(self) -> bool:
-        """Whether a variable has to say no for this flag to be meant."""
-        return self.names[-1].startswith("--no-")
+    def says_no(self) -> bool:
+        """Whether a variable means this flag by saying no."""
+        return self.name.startswith("--no-") and not any("_NO_" in variable for variable in self.variables)
 
 
 _LISTED: tuple[tuple[Handling, str, str], ...] = (
@@ -256,7 +256,12 @@ def words_of(environment: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
     for flag in FLAGS:
         for variable in flag.variables:
             value = environment.get(variable, "")
-            if value and flag.values:
-                yield variable, [flag.names[-1], value]
-            elif value.lower() in (_FALSE if flag.switches_off else _TRUE):
-                yield variable, [flag.names[-1]]
+            older = variable.replace("LLAMA_ARG_", "LLAMA_ARG_NO_")  # says no, whatever its value
+            if flag.values:
+                if value:
+                    yield variable, [flag.name, value]
+            elif older in environment:
+                if flag.says_no:
+                    yield older, [flag.name]
+            elif value.lower() in (_FALSE if flag.says_no else _TRUE):
+                yield variable, [flag.name]

@@ -69,7 +69,7 @@ def test_a_variable_says_what_its_flag_says_and_the_flag_comes_last():
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("LLAMA_ARG_TEMPERATURE", "0.2"), ("LLAMA_ARG_REPACK", "false"), ("LLAMA_ARG_SPEC_TYPE", "draft-mtp"),
-     ("LLAMA_ARG_EMBEDDINGS", "1"), ("LLAMA_ARG_CTX_SIZE", "many")],
+     ("LLAMA_ARG_EMBEDDINGS", "1"), ("LLAMA_ARG_CTX_SIZE", "many"), ("LLAMA_ARG_NO_HOST", "1")],
 )  # fmt: skip
 def test_a_variable_that_this_runner_cannot_follow_is_named(variable, value):
     with pytest.raises(UsageError, match=f"^{variable} is set: .*unset it"):
@@ -79,10 +79,17 @@ def test_a_variable_that_this_runner_cannot_follow_is_named(variable, value):
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("LLAMA_ARG_REPACK", "true"), ("LLAMA_ARG_EMBEDDINGS", "off"), ("LLAMA_ARG_SPEC_TYPE", "none"), ("HF_TOKEN", "x"),
-     ("LLAMA_ARG_TEMPERATURE", "")],
+     ("LLAMA_ARG_TEMPERATURE", ""), ("LLAMA_ARG_NO_HOST", "0"), ("LLAMA_ARG_WHATEVER", "1")],
 )  # fmt: skip
 def test_a_variable_that_asks_for_nothing_changes_nothing(variable, value):
     assert parse(MODEL, {variable: value}) == parse(MODEL, {})
+
+
+def test_a_variable_of_the_older_form_says_no_with_any_value():
+    assert parse(MODEL, {"LLAMA_ARG_NO_CACHE_PROMPT": "1"}).cache_prompt is False
+    assert parse(MODEL, {"LLAMA_ARG_NO_CONTEXT_SHIFT": "", "LLAMA_ARG_CONTEXT_SHIFT": "1"}).context_shift is False
+    with pytest.raises(UsageError, match=r"^LLAMA_ARG_NO_REPACK is set: --no-repack"):
+        parse(MODEL, {"LLAMA_ARG_NO_REPACK": "0"})
 
 
 @pytest.mark.stock
