@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.hooks.errors import ProtocolViolation
-from pilotfish.hooks.protocols import Drafter, SpeaksVocabulary, Vocabulary
+from pilotfish.hooks.protocols import Drafter, ServesSessions, SpeaksVocabulary, Vocabulary
 from pilotfish.hooks.types import Placement
 
 # What said it in pilotfish 0.1. A plugin for both versions may keep these.
@@ -32,6 +32,12 @@ def placement_of(drafter: Drafter) -> Placement:
 def vocabulary_of(drafter: Drafter) -> Vocabulary | None:
     """The vocabulary in which `drafter` proposes; None when that is the target's own."""
     return drafter.vocabulary if isinstance(drafter, SpeaksVocabulary) else None
+
+
+def sessions_of(drafter: Drafter) -> int:
+    """How many sessions `drafter` can have open at a time; one where it does not say."""
+    sessions: object = drafter.sessions if isinstance(drafter, ServesSessions) else 1
+    return sessions if type(sessions) is int and sessions > 0 else 1
 
 
 def _named(placement: Placement) -> str:

@@ -15,22 +15,26 @@ A session's life, as the coordinator drives it::
     target.close(); draft.close()
 
 All calls of one session come from one thread at a time. No call may touch an event loop. A call out of turn (verify
-before the prompt is fed, commit without verify, anything after close) raises PilotfishError.
+before the prompt is fed, commit without verify, anything after close) raises PilotfishError. The sessions of an engine
+with slots take turns: between one's verify and its commit or rollback no other one forwards, but for those that were
+verified together.
 
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
-`ShiftsContext`; `CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`.
+`ShiftsContext`; `CertifiableVerifier`, `ReadsVocabularies`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its
+engines, `HasSlots`, `VerifiesTogether` and `RemembersConversations`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pilotfish.hooks.types import (
     Ack,
+    ConversationTotals,
     DeviceMemory,
     EngineOptions,
     EnginePin,
@@ -128,7 +132,9 @@ class SpeaksVocabulary(Protocol):
 
 @runtime_checkable
 class ServesSessions(Protocol):
-    """A drafter that can be used by several sessions at a time, which a draft host then lets it. Others serve one."""
+    """A drafter that can be used by several sessions at a time. Others serve one: a request that is answered beside
+    that one's goes without.
+    """
 
     @property
     def sessions(self) -> int:
@@ -329,7 +335,7 @@ class Tokenizer(Protocol):
 
 @runtime_checkable
 class TargetEngine(Protocol):
-    """A loaded target model with one slot."""
+    """A loaded target model. One that is not `HasSlots` has one slot: a session is closed before the next is opened."""
 
     lane: Lane
     engine: EnginePin
@@ -344,6 +350,67 @@ class TargetEngine(Protocol):
 
     def close(self) -> None:
         """Free the model."""
+        ...
+
+
+@runtime_checkable
+class SlotSession(TargetSession, Protocol):
+    """A session of an engine with slots."""
+
+    @property
+    def slot_id(self) -> int:
+        """Which one it has: from 0 to `slots` - 1."""
+        ...
+
+
+@runtime_checkable
+class HasSlots(TargetEngine, Protocol):
+    """An engine that keeps as many sessions open at once as it has slots. What one does changes no other's rows."""
+
+    @property
+    def slots(self) -> int:
+        """How many; at least one."""
+        ...
+
+    def open(
+        self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True, slot: int | None = None
+    ) -> SlotSession:
+        """As `TargetEngine.open`, in `slot`, which must be free, or in the free one that suits the prompt best."""
+        ...
+
+
+@runtime_checkable
+class VerifiesTogether(HasSlots, Protocol):
+    """An engine that can forward several sessions at once. One that is not forwards them one after the other."""
+
+    def together(self, width: int) -> int:
+        """How many sessions may forward `width` tokens each at once, `width` being one of the lane's: their rows were
+        shown to be those that each has alone. 1 where that was not shown for any two.
+        """
+        ...
+
+    def verify_together(self, wishes: Sequence[tuple[TargetSession, Sequence[int]]]) -> Sequence[Rows]:
+        """One forward of `[pending] + proposals` of every session, as `verify`, all padded to the widest of them.
+
+        Each session must be committed or rolled back afterwards. Raises EngineError: then all of them have failed.
+        """
+        ...
+
+
+@runtime_checkable
+class RemembersConversations(Protocol):
+    """An engine that can keep in host memory what its slots give up, and write it back when it comes up again.
+
+    No answer depends on what it keeps. One that is only a `TargetEngine` keeps what its slots hold.
+    """
+
+    def remember(self, room: Callable[[int], int]) -> None:
+        """Begin to. `room(held)` says how many bytes may be held in all while `held` are; asked for every request."""
+        ...
+
+    @property
+    def remembered(self) -> ConversationTotals:
+        """How that stands; safe from any thread."""
         ...
 
 

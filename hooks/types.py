@@ -193,6 +193,8 @@ class EngineOptions:
     """How a verifier is asked to load a model. Everything the launch did not set keeps the engine's default."""
 
     n_ctx: int = 4096  # tokens per sequence
+    slots: int = 1  # sequences, for as many requests at a time; an engine without slots has one whatever this says
+    slot_similarity: float = 0.1  # share of a prompt that a slot must hold to be chosen for it; 0: never for that
     threads: int | None = None  # None: the engine's own choice
     batch_size: int = 512  # tokens fed per prefill block
     gpu_layers: int | None = None
@@ -286,6 +288,20 @@ class SessionReport:
     seconds: float = 0.0
     drafters: tuple[str, ...] = ()  # those that had a guard, whether or not they were asked
     dropped: dict[str, str] = field(default_factory=dict)  # drafter name -> why it was dropped
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationTotals:
+    """The conversations that an engine keeps in host memory beside its slots; counts since the model was loaded."""
+
+    entries: int = 0
+    bytes: int = 0
+    room: int = 0  # bytes that were allowed when it was last asked
+    hits: int = 0  # times that one was written back into a slot
+    forgotten: int = 0  # given up for newer ones, or because memory got short
+    refused: int = 0  # larger than the room
+    failed: int = 0  # could not be read out or written back
+    obstacle: str = ""  # why nothing is remembered, for a person; empty when something may be
 
 
 @dataclass(frozen=True, slots=True)

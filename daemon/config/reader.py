@@ -121,6 +121,7 @@ def _engine(section: Section) -> Engine:
         sidecar_idle_s=section.whole("sidecar_idle_s", default.sidecar_idle_s, 0, 86_400),
         certify_idle_s=section.whole("certify_idle_s", default.certify_idle_s, 0, 86_400),
         certify_budget_s=section.whole("certify_budget_s", default.certify_budget_s, 0, 86_400),
+        cache_ram_share=section.real("cache_ram_share", default.cache_ram_share, 0.0, 1.0),
     )
     section.warn_unknown()
     return engine

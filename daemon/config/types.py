@@ -70,6 +70,7 @@ class Engine:
     sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
     certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
     certify_budget_s: int = 240  # how long that may take; 0: only `pilotfish certify` certifies
+    cache_ram_share: float = 0.5  # of what memory is free: the most that conversations outside the slot may take
 
 
 @dataclass(frozen=True, slots=True)

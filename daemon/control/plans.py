@@ -15,6 +15,9 @@ from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.registry.plugin_sources import examine
 from pilotfish.daemon.registry.plugin_trouble import describe, problem_of
 from pilotfish.hooks.errors import ConfigError, RequestError
+from pilotfish.hooks.types import ConversationTotals
+
+_UNSAID = ConversationTotals(obstacle="its runner does not say")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ class Plan:
 class Report:
     """How a runner is doing: sums since its model was loaded, whether it drafts, and what is wrong with its plugins.
 
-    `pool` is `DrafterPool.describe()`: by drafter its `state` and what is to be said `about` it.
+    `pool` is `DrafterPool.describe()`: by drafter its `state` and what is to be said `about` it. `remembered` are the
+    conversations beside its slot.
     """
 
     totals: Totals = field(default_factory=Totals)
@@ -110,6 +114,7 @@ class Report:
     drafters: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     pool: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    remembered: ConversationTotals = _UNSAID
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -120,6 +125,7 @@ class Report:
             "drafters": list(self.drafters),
             "problems": list(self.problems),
             "pool": {name: dict(about) for name, about in self.pool.items()},
+            "conversations": asdict(self.remembered),
         }
 
     @classmethod
@@ -132,9 +138,15 @@ class Report:
                 str(name): {"state": str(about["state"]), "about": str(about["about"])}
                 for name, about in table.get("pool", {}).items()
             }
-            return cls(Totals.from_json(table["totals"]), standing, drafters, problems, pool)
+            remembered = _remembered(table["conversations"]) if "conversations" in table else _UNSAID
+            return cls(Totals.from_json(table["totals"]), standing, drafters, problems, pool, remembered)
         except _MALFORMED as error:
             raise RequestError(f"not a report ({error!r}); is the runner of this version?") from error
+
+
+def _remembered(table: Mapping[str, Any]) -> ConversationTotals:
+    counts = {name: int(table[name]) for name in asdict(ConversationTotals()) if name != "obstacle"}
+    return ConversationTotals(**counts, obstacle=str(table["obstacle"]))
 
 
 def needs_new_registry(old: Plan, new: Plan) -> bool:

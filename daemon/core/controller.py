@@ -14,6 +14,7 @@ The clock is the caller's, so that tests can run on a fake one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,20 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Company:
+    """The requests that take a round in this turn, of which `together(width)` may share a forward of that width each.
+
+    A plain step of one is then a share of theirs, and a draft has to earn more than the others' tokens that it delays.
+    """
+
+    requests: int = 1
+    together: Callable[[int], int] = lambda width: 1
+
+
+ALONE = Company()
+
+
+@dataclass(frozen=True, slots=True)
 class WaitBudget:
     """Ask a drafter on its own thread for `k` tokens, and wait at most `patience` seconds.
 
@@ -53,7 +68,12 @@ class WaitBudget:
 
 
 class Controller:
-    """One request's plan and account. `gain` is the seconds saved so far, negative when trying cost time."""
+    """One request's plan and account. `gain` is the seconds saved so far, negative when trying cost time.
+
+    `company` is set before each round, by whoever has several requests take theirs together.
+    """
+
+    insists = False  # on the length of its choice, whatever others would make of the time
 
     def __init__(self, costs: CostModel, *, max_width: int, max_loss: float = MAX_LOSS) -> None:
         self._costs = costs
@@ -67,6 +87,7 @@ class Controller:
         self._parked = 0  # committed tokens until the next try
         self._park_for = FIRST_PARK
         self.gain = 0.0
+        self.company = ALONE
 
     @property
     def parked(self) -> bool:
@@ -75,14 +96,14 @@ class Controller:
 
     def plan(self, position: int, room: int) -> int:
         """How many tokens to ask the drafters for: 0 means a plain step. `room` is the most that is of use."""
-        unmeasured = self._costs.samples(self._plain_width, position) < PLAIN_SAMPLES
+        unmeasured = self._costs.samples(self._plain_width, position, self._sharing(self._plain_width)) < PLAIN_SAMPLES
         rests = unmeasured or self._parked > 0 or self._since_plain >= PLAIN_REFRESH
-        self._asked = bool(self._widths) and not rests and room > 0 and self._affordable(self._costs.drafting)
+        self._asked = bool(self._widths) and not rests and room > 0 and self.affords(self._costs.drafting)
         return min(room, self._widths[-1] - 1) if self._asked else 0
 
     def plain(self, position: int) -> Choice:
         """What a proposal must beat."""
-        plain = self._costs.cost(self._plain_width, position)
+        plain = self.plain_step(position)
         return Choice(0, MARGIN / (plain + self._costs.per_token) if plain else 0.0)
 
     def best_length(self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0) -> Choice:
@@ -91,15 +112,15 @@ class Controller:
         `waited` are the seconds that were spent waiting for it, which the account still has to pay.
         """
         best = self.plain(position)
-        plain = self._costs.cost(self._plain_width, position)
+        plain = self.plain_step(position)
         if not proposal or plain is None:
             return best
-        expected = self._expected(proposal, drafter)
+        expected = self.expected(proposal, drafter)
         per_token = self._costs.per_token
         for width in self._widths:
             k = min(width - 1, len(proposal))
             cost, known = self._forward(width, position, plain)
-            if not self._affordable(self._costs.drafting + waited + cost - plain):  # the loss if nothing is right
+            if not self.affords(self._costs.drafting + waited + cost - plain):  # the loss if nothing is right
                 continue
             rate = expected[k] / (cost * (1.0 if known else OPTIMISM) + expected[k] * per_token)
             if rate > best.rate:
@@ -118,7 +139,7 @@ class Controller:
         Of a drafter that was never asked the price is unknown: it is waited for as long as the account can pay.
         `waited` are seconds already spent in this round on others.
         """
-        plain = self._costs.cost(self._plain_width, position)
+        plain = self.plain_step(position)
         if plain is None:
             return None
         found: WaitBudget | None = None
@@ -146,7 +167,7 @@ class Controller:
         self._costs.observe_round(round)
         if self._asked:
             self._costs.observe_drafting(round.draft_seconds - round.waited)
-        self._plain_step = (self._costs.cost(self._plain_width, round.position) or 0.0) + self._costs.per_token
+        self._plain_step = (self.plain_step(round.position) or 0.0) + self._costs.per_token
         plain = round.committed * self._plain_step
         self._plain_total += plain
         self._costs.plain_total += plain
@@ -206,7 +227,7 @@ class Controller:
         self.gain += won
         if won > 0:
             self._park_for = FIRST_PARK
-        elif not self._affordable(0.0):
+        elif not self.affords(0.0):
             self._parked = self._park_for
             self._park_for = min(2 * self._park_for, LAST_PARK)
 
@@ -219,11 +240,27 @@ class Controller:
         """Seconds that may be lost now."""
         return self.gain + self._allowed
 
-    def _affordable(self, seconds: float) -> bool:
+    def affords(self, seconds: float) -> bool:
+        """Whether so many seconds may be lost now."""
         return self._slack >= seconds
 
+    def plain_step(self, position: int) -> float | None:
+        """Seconds of a plain step, or of this request's share of one; None before one was timed."""
+        requests = self._sharing(self._plain_width)
+        cost = self._costs.cost(self._plain_width, position, requests)
+        return cost if cost is None or requests == 1 else cost / requests
+
+    def _sharing(self, width: int) -> int:
+        """How many requests share a forward if each has `width` tokens in it."""
+        company = self.company
+        return 1 if company.requests == 1 else max(1, min(company.requests, company.together(width)))
+
     def _forward(self, width: int, position: int, plain: float) -> tuple[float, bool]:
-        """What a forward costs, and whether that is known."""
+        """What a forward costs, or this request's share of one, and whether that is known."""
+        if (requests := self._sharing(width)) > 1:
+            known = self._costs.cost(width, position, requests)
+            guess = self._costs.shared(requests, width, position, self._sharing(self._plain_width))
+            return (guess or 0.0) / requests, known is not None
         known = self._costs.cost(width, position)
         return (self._guess(width, position, plain), False) if known is None else (known, True)
 
@@ -235,7 +272,7 @@ class Controller:
                 slope = (cost - plain) / (known - self._plain_width)
         return plain + slope * (width - self._plain_width)
 
-    def _expected(self, proposal: Proposal, drafter: str) -> list[float]:
+    def expected(self, proposal: Proposal, drafter: str) -> list[float]:
         """Expected committed tokens when the first k proposed ones are verified, for k = 0, 1, ..."""
         expected, path = [1.0], 1.0
         for draft_position, confidence in enumerate(confidences(proposal)):
@@ -247,6 +284,7 @@ class Controller:
 class Eager(Controller):
     """Verifies every proposal in full, paying or not: for parity runs and ceilings, never for users."""
 
+    insists = True
     patience = 60.0  # seconds that a drafter on its own thread is waited for
 
     def plan(self, position: int, room: int) -> int:

@@ -31,6 +31,7 @@ import enum
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from pilotfish.daemon.core.context_window import ContextWindow
 from pilotfish.daemon.core.controller import Controller
@@ -42,12 +43,10 @@ from pilotfish.daemon.core.tally import Tally
 from pilotfish.daemon.drafters.guard import Guard
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import RunningDigest
-from pilotfish.hooks.protocols import Rows, TargetEngine, TargetSession
+from pilotfish.hooks.protocols import Rows, SlotSession, TargetEngine, TargetSession
 from pilotfish.hooks.types import Proposal
 
 log = logging.getLogger("pilotfish.coordinator")
-
-Emit = Callable[[Sequence[OutputToken]], None]
 
 
 class State(enum.Enum):
@@ -58,6 +57,15 @@ class State(enum.Enum):
     VERIFIED = enum.auto()
     DONE = enum.auto()
     FAILED = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedForward:
+    """A forward with `width` tokens of each of `requests`, which took `seconds` in all."""
+
+    requests: int
+    width: int
+    seconds: float
 
 
 class Coordinator:
@@ -79,7 +87,7 @@ class Coordinator:
         self._request = request
         self._guards = list(guards)
         self._proposing = Proposing(self._guards, controller, clock)
-        self._controller = controller
+        self.controller = controller
         self._clock = clock
         self._expected = RunningDigest(request.prompt)
         self._window = ContextWindow(engine.n_ctx, request.shift, target)
@@ -87,23 +95,29 @@ class Coordinator:
         self._stop_type = StopType.NONE
         self._truncated = False
         self._tally = Tally(clock)
+        self._started = self._drafted = 0.0  # when the round began, and when it had its proposal
 
-    def run(self, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
-        """Generate until the end; `emit` gets each round's tokens, at least one. Raises what the target raises."""
-        try:
-            while self.state in (State.PREFILL, State.READY) and not cancelled():
-                if self.state is State.PREFILL:
-                    self._prefill()
-                elif self._window.full(self._expected.position):
-                    self._make_room()
-                else:
-                    emit(self._round())
-        except BaseException:
-            self._undo()
-            raise
-        return self._outcome()
+    def turn(self) -> list[OutputToken]:
+        """One step towards the end, with no other request beside it: a prompt block, which gives no tokens, or a round.
 
-    def _prefill(self) -> None:
+        Raises what the target raises; then, and wherever else a session is left before its end, `undo` comes next.
+        """
+        if self._window.full(self._expected.position):
+            self.make_room()
+        if self.state is State.PREFILL:
+            self.prefill()
+            return []
+        draft = self.propose()
+        rows = self._target.verify(draft.proposal.tokens)
+        return self.take(rows, draft)
+
+    @property
+    def reading(self) -> bool:
+        """Whether there is more of the prompt to be fed, or a full context to be emptied, before the next round."""
+        return self.state is State.PREFILL or self._window.full(self._expected.position)
+
+    def prefill(self) -> None:
+        """Feed the next prompt block."""
         if self._target.prefill() > 0:
             return
         if self._request.n_predict == 0:
@@ -111,38 +125,52 @@ class Coordinator:
         else:
             self.state = State.READY
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
+        """Have a full context forget."""
         self._window.make_room(self._expected.position)
         self._truncated = True
         self.state = State.PREFILL
 
-    def _round(self) -> list[OutputToken]:
-        started, position = self._clock(), self._window.held(self._expected.position)
+    def propose(self) -> Draft:
+        """Begin a round: what is to be verified in its forward."""
+        self._started, position = self._clock(), self._window.held(self._expected.position)
         draft = self._proposing.draft(position, self._room(position))
-        guard, proposal = draft.guard, draft.proposal
-        drafted = self._clock()
-        rows = self._target.verify(proposal.tokens)
+        self._drafted = self._clock()
+        return draft
+
+    def room(self) -> int:
+        """How many rows the next forward may have: every one fits the budget, the context and the lane."""
+        return self._room(self._window.held(self._expected.position))
+
+    def take(self, rows: Rows, draft: Draft, shared: SharedForward | None = None) -> list[OutputToken]:
+        """End a round with its forward's `rows`: the tokens that are committed, at least one.
+
+        `shared` says what the forward took, if other requests' rounds were in it.
+        """
         self.state = State.VERIFIED
-        proposal = proposal.first(len(rows) - 1)  # at the end of the context, padding may leave less room
-        verified = self._clock()
+        taking = self._clock()
+        drafting = self._drafted - self._started
+        verifying = shared.seconds / shared.requests if shared else taking - self._drafted
+        guard, proposal = draft.guard, draft.proposal.first(len(rows) - 1)  # padding may leave less room at the end
         output_tokens = self._accept(rows, proposal)
         self._commit([e.token for e in output_tokens], draft)
         ended = self._clock()
         round = Round(
-            position=position,
-            width=self._engine.lane.pad(1 + len(proposal)),
+            position=draft.position,
+            width=shared.width if shared else self._engine.lane.pad(1 + len(proposal)),
             drafter=guard.name if guard else "",
             proposal=proposal,
             accepted=sum(e.drafted for e in output_tokens),
             committed=len(output_tokens),
-            draft_seconds=drafted - started,
-            verify_seconds=verified - drafted,
-            seconds=ended - started,
+            draft_seconds=drafting,
+            verify_seconds=verifying,
+            seconds=drafting + verifying + ended - taking,
             waited=draft.waited,
+            beside=shared.requests - 1 if shared else 0,
             contended=draft.contended or self._proposing.busy,
         )
         self._tally.count(round, ended)
-        self._controller.observe_round(round)
+        self.controller.observe_round(round)
         return output_tokens
 
     def _room(self, position: int) -> int:
@@ -200,7 +228,7 @@ class Coordinator:
         if self._stop_type is not StopType.NONE:
             self._end(self._stop_type)
 
-    def _undo(self) -> None:
+    def undo(self) -> None:
         """Every exit that is not a commit is a rollback."""
         was, self.state = self.state, State.FAILED
         if was is not State.VERIFIED:
@@ -216,7 +244,8 @@ class Coordinator:
         self._stop_type = stop_type
         self.state = State.DONE
 
-    def _outcome(self) -> Outcome:
+    def outcome(self) -> Outcome:
+        """How it ended, or how far it came."""
         lane = self._engine.lane
         return Outcome(
             stop_type=self._stop_type,
@@ -224,26 +253,9 @@ class Coordinator:
             stopping_word=self._text.stopping_word if self._stop_type is StopType.WORD else "",
             truncated=self._truncated,
             discarded=self._window.discarded,
+            slot=self._target.slot_id if isinstance(self._target, SlotSession) else 0,
             parity=lane.parity,
             lane=lane.name,
             speculated=self._tally.drafted > 0,
             report=self._tally.report(self._guards),
         )
-
-
-def run_session(
-    engine: TargetEngine,
-    request: GenerationRequest,
-    guards: Sequence[Guard],
-    controller: Controller,
-    emit: Emit,
-    cancelled: Callable[[], bool],
-    clock: Callable[[], float] = time.perf_counter,
-) -> Outcome:
-    """Open the target, run the request, and close the target however it ends. The guards stay the caller's."""
-    target = engine.open(request.prompt, request.sampling, cache_prompt=request.cache_prompt)
-    coordinator = Coordinator(engine, target, request, guards=guards, controller=controller, clock=clock)
-    try:
-        return coordinator.run(emit, cancelled)
-    finally:
-        target.close()

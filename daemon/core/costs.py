@@ -10,10 +10,11 @@ from typing import Any
 
 from pilotfish.daemon.core.acceptance import Acceptance
 from pilotfish.daemon.core.draft_costs import DraftCosts
+from pilotfish.daemon.core.measured_costs import MeasuredCosts
 from pilotfish.hooks.types import Proposal
 
 COST_SMOOTHING = 0.2
-STALL = 3.0  # times the known cost: a stalled machine, not a dearer forward
+UNKNOWN_SHARE = 0.6  # plain shares that each further token is taken to cost, in a forward of several requests
 RECENT = 64  # rounds that are kept for `describe`
 
 
@@ -28,9 +29,10 @@ class Round:
     accepted: int  # of the proposal
     committed: int
     draft_seconds: float
-    verify_seconds: float
+    verify_seconds: float  # its share, where other requests' rounds were in the same forward
     seconds: float  # the whole round
     waited: float = 0.0  # of draft_seconds, for a drafter on a thread of its own
+    beside: int = 0  # other requests in the same forward
     contended: bool = False  # a drafter was busy on this machine meanwhile, so the times are no measure of the forward
 
 
@@ -39,7 +41,7 @@ class CostModel:
 
     def __init__(self, widths: Sequence[int]) -> None:
         self.widths = tuple(widths)
-        self._cost: dict[tuple[int, int], tuple[float, int]] = {}  # (width, context bucket) -> seconds, samples
+        self._cost = MeasuredCosts()  # (requests, width of each, context bucket)
         self._shape: dict[tuple[int, int], float] = {}  # (width, context bucket) -> plain steps, from a certificate
         self.acceptance = Acceptance()
         self.drafts = DraftCosts()
@@ -48,15 +50,28 @@ class CostModel:
         self.plain_total = 0.0  # seconds that plain decoding would have taken, over all requests
         self.recent: deque[Round] = deque(maxlen=RECENT)  # oldest first
 
-    def cost(self, width: int, position: int) -> float | None:
-        """Seconds of a forward of `width` at `position`; None when nothing near was measured yet."""
+    def cost(self, width: int, position: int, requests: int = 1) -> float | None:
+        """Seconds of a forward of `width` tokens at `position`; None when nothing near was measured yet.
+
+        Of several `requests` with that many tokens each where there are more; `position` is then the last one's.
+        """
         bucket = _context_bucket(position)
         for near in (bucket, bucket - 1, bucket + 1):
-            if known := self._cost.get((width, near)):
-                return known[0]
-        plain = self.cost(self.widths[0], position) if width != self.widths[0] else None
-        shape = self._shaped(width, bucket)
+            if (known := self._cost.seconds(requests, width, near)) is not None:
+                return known
+        if requests > 1 or width == self.widths[0]:
+            return None
+        plain, shape = self.cost(self.widths[0], position), self._shaped(width, bucket)
         return plain * shape if plain is not None and shape is not None else None
+
+    def shared(self, requests: int, width: int, position: int, running: int) -> float | None:
+        """`cost`, or else a guess by the plain step of all that are `running`; None before that was measured."""
+        if (known := self.cost(width, position, requests)) is not None:
+            return known
+        plain = self.cost(self.widths[0], position, running)
+        if plain is None:
+            return None
+        return plain * (1 + UNKNOWN_SHARE * (requests * width / (running * self.widths[0]) - 1))
 
     def seed(self, costs: Iterable[tuple[int, int, float]]) -> None:
         """Take (width, position, seconds) that were measured together, in an earlier process.
@@ -79,9 +94,13 @@ class CostModel:
                     return a + (b - a) * (width - low) / (high - low)
         return None
 
-    def samples(self, width: int, position: int) -> int:
-        """How many forwards of `width` were timed at about this context length."""
-        return self._cost.get((width, _context_bucket(position)), (0.0, 0))[1]
+    def samples(self, width: int, position: int, requests: int = 1) -> int:
+        """How many forwards of `width` were timed at about this context length, for so many requests."""
+        return self._cost.samples(requests, width, _context_bucket(position))
+
+    def observe_forward(self, width: int, position: int, requests: int, seconds: float) -> None:
+        """A forward of `width` tokens of each of `requests`, the last of them at `position`, took so long."""
+        self._cost.observe(seconds, requests, width, _context_bucket(position))
 
     def observe_round(self, round: Round) -> None:
         """Learn from a round."""
@@ -89,7 +108,8 @@ class CostModel:
         self.acceptance.observe(round.drafter, round.proposal, round.accepted, len(round.proposal))
         if round.contended:
             return
-        self._observe_cost(round.width, round.position, round.verify_seconds)
+        if not round.beside:
+            self.observe_forward(round.width, round.position, 1, round.verify_seconds)
         per_token = (round.seconds - round.draft_seconds - round.verify_seconds) / round.committed
         self.per_token += COST_SMOOTHING * (per_token - self.per_token)
 
@@ -98,18 +118,12 @@ class CostModel:
         weight = 1.0 if seconds > self.drafting else COST_SMOOTHING
         self.drafting += weight * (seconds - self.drafting)
 
-    def _observe_cost(self, width: int, position: int, seconds: float) -> None:
-        key = (width, _context_bucket(position))
-        known, samples = self._cost.get(key, (seconds, 0))
-        seconds = min(seconds, STALL * known)
-        weight = max(COST_SMOOTHING, 1 / (samples + 1))
-        self._cost[key] = (known + weight * (seconds - known), samples + 1)
-
     def describe(self) -> dict[str, Any]:
         """Everything known, JSON-ready; may be called from any thread. Times are seconds.
 
         `context` is a range of token counts, `confidence` one of a drafter's own estimates, `plain_steps` a cost
-        relative to the plain step; `measured_here` is False for costs that a certificate brought.
+        relative to the plain step, of `requests` in one forward; `measured_here` is False for costs that a certificate
+        brought.
         """
         return {
             "per_token": self.per_token,
@@ -120,20 +134,19 @@ class CostModel:
         }
 
     def _describe_costs(self) -> list[dict[str, Any]]:
-        known = dict(self._cost)
         rows = []
-        for (width, bucket), (seconds, samples) in sorted(known.items(), key=lambda item: item[0][::-1]):
-            plain = known.get((self.widths[0], bucket), (0.0, 0))[0]
+        for (requests, width, bucket), seconds, samples in sorted(self._cost, key=lambda item: item[0][::-1]):
+            plain = self._cost.seconds(1, self.widths[0], bucket)
             steps = seconds / plain if plain else None
             row = {"width": width, "context": _context_range(bucket), "plain_steps": steps, "measured_here": True}
-            rows.append({**row, "seconds": seconds, "samples": samples})
+            rows.append({**row, "requests": requests, "seconds": seconds, "samples": samples})
         return rows
 
     def _describe_shape(self) -> list[dict[str, Any]]:
         return [
             {"width": width, "context": _context_range(bucket), "plain_steps": steps, "measured_here": False}
             for (width, bucket), steps in sorted(self._shape.items(), key=lambda item: item[0][::-1])
-            if (width, bucket) not in self._cost
+            if not self._cost.samples(1, width, bucket)
         ]
 
 

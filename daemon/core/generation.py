@@ -14,6 +14,7 @@ class GenerationRequest:
     """What to generate. `prompt` is not empty; `n_predict` is -1 for "until the end", else a budget in tokens.
 
     `preserved` are control tokens whose text belongs to the answer. Without a `shift` an answer ends with the context.
+    `slot` is the one it wants; None: any.
     """
 
     prompt: tuple[int, ...]
@@ -25,6 +26,7 @@ class GenerationRequest:
     preserved: frozenset[int] = frozenset()
     shift: ContextShift | None = None
     line_ms: int = 0  # milliseconds after the first token from which on a line break ends the answer; 0: none does
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Outcome:
     stopping_word: str = ""
     truncated: bool = False  # the context was full
     discarded: int = 0  # tokens that the context forgot, so that the answer could go on
+    slot: int = 0  # in which it was answered
     parity: Parity = Parity.LANE
     lane: str = ""
     speculated: bool = False  # at least one round verified a proposal

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.core.answering import Answering, Emit
 from pilotfish.daemon.core.controller import Controller
-from pilotfish.daemon.core.coordinator import Emit, run_session
+from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome
+from pilotfish.daemon.core.opening import open_target
 from pilotfish.daemon.core.totals import Standing, Totals
+from pilotfish.daemon.core.turns import Turns
+from pilotfish.daemon.drafters.guard import Guard
 from pilotfish.daemon.drafters.pool import DrafterPool
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.protocols import TargetEngine
+from pilotfish.hooks.protocols import HasSlots, TargetEngine
 from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
 
@@ -30,10 +35,25 @@ class _InForce:
     registry: Registry
 
 
-class Generator:
-    """Answers one request at a time; every call comes from the engine's thread, but for `reconfigure` and the
-    properties, which are safe from any.
+@dataclass(frozen=True, slots=True)
+class _Seats:
+    """What a request holds beside its slot: its drafters' guards, and the observers' attention."""
 
+    registry: Registry
+    session: SessionInfo
+    guards: Sequence[Guard]
+    controller: Controller
+
+    def leave(self, report: SessionReport) -> None:
+        for guard in self.guards:
+            guard.close()
+        self.registry.notify_closed(self.session, report)
+
+
+class Generator:
+    """Answers requests, as many at a time as the engine has slots, a turn each.
+
+    Every call comes from the engine's thread, but for `reconfigure` and the properties, which are safe from any.
     `controller` makes a request's controller; the lab passes one that speculates whether or not it pays. `costs` is
     what is known of the engine's costs already. `pool` holds the drafters; one that can load nothing by default.
     """
@@ -51,12 +71,14 @@ class Generator:
     ) -> None:
         self.engine = engine
         self.pin = pin
+        self.slots = engine.slots if isinstance(engine, HasSlots) else 1  # requests that may be answered at a time
         self._in_force = _InForce(config, registry)
         self._costs = costs or CostModel(engine.lane.widths)
+        self._turns = Turns(engine, self._costs)
         self._controller = controller
         self._totals = Totals()
         self._parked = ""
-        self._controlling: Controller | None = None  # of the request being answered, or else the last one
+        self._controlling: Controller | None = None  # of the request that was begun last
         own = TokenizerVocabulary(engine.tokenizer, pin.tokenizer)
         self._pool = pool or DrafterPool(pin, own, engine.n_vocab)
         self._fill_pool()
@@ -104,7 +126,7 @@ class Generator:
     def reconfigure(self, config: Config, registry: Registry | None = None) -> None:
         """Use `config`, and `registry` if one is given, from the next request on.
 
-        The request being answered keeps what it began with.
+        Requests that are being answered keep what they began with.
         """
         # One assignment, read once per request: a request sees the old pair or the new one, never a mixture.
         self._in_force = _InForce(config, registry or self._in_force.registry)
@@ -128,24 +150,41 @@ class Generator:
 
     def generate(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
         """Run `request` to its end, calling `emit` with each round's tokens. Raises RequestError or EngineError."""
+        answering = self.begin(request, emit, cancelled)
+        while not answering.ended:
+            self.turn((answering,))
+        return answering.outcome()
+
+    def begin(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Answering:
+        """Open a slot for `request`, which gets its first turn later. Raises RequestError or EngineError."""
         in_force = self._in_force
         limits, registry = in_force.config.speculation, in_force.registry
         speculates = self._speculates(request, in_force.config)
         guards = self._pool.guards(registry, request.prompt, limits.deadline_ms / 1000) if speculates else []
-        session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in guards), len(request.prompt))
         controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
         self._controlling = controller
-        report = SessionReport()
+        session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in guards), len(request.prompt))
+        seats = _Seats(registry, session, guards, controller)
         try:
             registry.notify_opened(session)
-            outcome = run_session(self.engine, request, guards, controller, emit, cancelled)
-            report = outcome.report
-            self._settle(report, controller, bool(guards))
-            return outcome
+            target = open_target(self.engine, request)
+        except BaseException:
+            seats.leave(SessionReport())
+            raise
+        coordinator = Coordinator(self.engine, target, request, guards=guards, controller=controller)
+        return Answering(coordinator, target, emit, cancelled, partial(self._ended, seats))
+
+    def turn(self, answerings: Sequence[Answering]) -> None:
+        """A turn for each of `answerings`: a prompt block or a round. What one of them raises is its own."""
+        self._turns.take(answerings)
+
+    def _ended(self, seats: _Seats, outcome: Outcome | None) -> None:
+        report = outcome.report if outcome else SessionReport()
+        try:
+            if outcome is not None:
+                self._settle(report, seats.controller, bool(seats.guards))
         finally:
-            for guard in guards:
-                guard.close()
-            registry.notify_closed(session, report)
+            seats.leave(report)
 
     def _settle(self, report: SessionReport, controller: Controller, speculated: bool) -> None:
         self._totals = self._totals.with_answer(report, controller.gain if speculated else 0.0)

@@ -26,6 +26,12 @@ class Draft:
     waited: float = 0.0  # seconds, for drafters that are not called directly
     contended: bool = False  # one of them computed on this machine besides
 
+    def cut(self, k: int) -> None:
+        """Verify `k` tokens of the proposal at most."""
+        self.proposal = self.proposal.first(k)
+        if not self.proposal:
+            self.guard = None
+
     def is_heard(self, guard: Guard) -> bool:
         """Whether this drafter has proposed something already."""
         return any(heard is guard for heard, _ in self.heard)

@@ -31,7 +31,7 @@ def pool_for(
         pin,
         TokenizerVocabulary(engine.tokenizer, pin.tokenizer),
         engine.n_vocab,
-        options=replace(options, n_ctx=engine.n_ctx),
+        options=replace(options, n_ctx=engine.n_ctx, slots=1),  # a drafter's sessions are its own affair
         host=LocalHost(state=state_dir, owner=f"drafts for {pin.name}"),
         admit=budget.admit,
         pressed=budget.pressed,

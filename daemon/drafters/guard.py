@@ -43,6 +43,7 @@ class Guard(Protocol):
 
     name: str
     dropped: str  # why the guard is empty, "" while it is not
+    closed: bool
     refusals: Refusals  # counts beyond this session
     elsewhere: bool  # the drafter computes on another machine
     prompt_tokens: int  # what `begin` has the drafter read
@@ -102,6 +103,7 @@ class BaseGuard:
         own = vocabulary_of(drafter)
         self.name = drafter.name
         self.dropped = ""
+        self.closed = False
         self.refusals = refusals or Refusals()
         self.prompt_tokens = 0
         self._drafter = drafter

@@ -74,6 +74,7 @@ class InlineGuard(BaseGuard):
 
     def close(self) -> None:
         """Let the drafter go. Never raises."""
+        self.closed = True
         session, self._session = self._session, None
         if session is None:
             return

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pilotfish.daemon.drafters.guard import Guard
 from pilotfish.daemon.drafters.proposals import Refusals
 from pilotfish.daemon.drafters.worker import DrafterWorker
 from pilotfish.daemon.registry.containment import one_line, where
+from pilotfish.hooks.declared import sessions_of
 from pilotfish.hooks.protocols import Drafter, LoadableDrafter, MayEnd, TellsStatus
 from pilotfish.hooks.types import Footprint
 
@@ -42,6 +44,7 @@ class Member:
     retry_after: float = FIRST_RETRY
     footprint: Footprint | None = None  # of what is loaded
     refusals: Refusals = field(default_factory=Refusals)
+    seats: list[Guard] = field(default_factory=list)  # those that requests hold
     loads: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,6 +54,11 @@ class Member:
     def gone(self) -> bool:
         """Whether what was loaded ended by itself, as a process can."""
         return self.state is DrafterState.READY and isinstance(self.drafter, MayEnd) and not self.drafter.alive
+
+    def has_seat(self) -> bool:
+        """Whether it can have another session: most serve one request at a time."""
+        self.seats = [guard for guard in self.seats if not guard.closed]
+        return len(self.seats) < sessions_of(self.drafter)
 
     def postpone(self, now: float) -> None:
         """Have it loaded again later, each time twice as late."""

@@ -1,4 +1,4 @@
-"""The memory that drafters may have beside one loaded target: admission and pressure, bound to that target."""
+"""The memory beside one loaded target: what is free, and admission and pressure for drafters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from pilotfish.daemon.drafters.admission import TargetMemory, admit, pressed
-from pilotfish.daemon.drafters.memory_bounds import Bound, bounds_for, no_figures, private_bytes
+from pilotfish.daemon.drafters.memory_bounds import CPU, Bound, bounds_for, no_figures, private_bytes
 from pilotfish.hooks.protocols import TellsFootprint, TellsMemory, Verifier
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
 
@@ -35,6 +35,12 @@ class MemoryBudget:
     def admit(self, drafter: str, footprint: Footprint, others: Sequence[Footprint]) -> None:
         """Return if there is room beside `others`, which are loaded. Raises AdmissionRefused with the sum."""
         admit(drafter, footprint, self._target(), self._bounds(footprint.device), others=others)
+
+    def free(self, device: str = CPU) -> int:
+        """Bytes of `device` that the target will not ask for; drafters that are loaded are not looked at."""
+        bounds = self._bounds(device)
+        pending = self._target().pending
+        return min((max(0, bound.available - (pending if bound.lends else 0)) for bound in bounds), default=0)
 
     def pressed(self, loaded: Sequence[Footprint]) -> str:
         """Why the loaded drafters must give their memory back; empty while they need not. Looks once a second."""

@@ -91,7 +91,10 @@ class DrafterPool:
             self._members = members  # in the order of preference
 
     def guards(self, registry: Registry, prompt: Sequence[int], deadline: float) -> list[Guard]:
-        """An open guard for each drafter that is ready, in the order of preference; `deadline` is in seconds."""
+        """An open guard for each drafter that is ready and has a seat left, in the order of preference.
+
+        `deadline` is in seconds. A guard keeps its seat until it is closed.
+        """
         with self._lock:
             members = dict(self._members)
         why = self._pressure() if any(member.loads for member in members.values()) else ""
@@ -154,7 +157,9 @@ class DrafterPool:
             member.state, member.trouble = DrafterState.FAILED, "its process ended"
         if member.state.may_load and self._clock() >= member.retry_at and not pressure:
             self._load(name, member, registry)
-        return self._guard_of(member, registry, prompt, deadline) if member.state is DrafterState.READY else None
+        if member.state is not DrafterState.READY or not member.has_seat():
+            return None
+        return self._guard_of(member, registry, prompt, deadline)
 
     def _let_go(self, name: str, member: Member) -> None:
         if member.loads:
@@ -257,6 +262,7 @@ class DrafterPool:
         if guard.dropped:
             guard.close()
             return None
+        member.seats.append(guard)
         return guard
 
 

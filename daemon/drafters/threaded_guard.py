@@ -139,6 +139,7 @@ class ThreadedGuard(BaseGuard):
 
     def close(self) -> None:
         """Let the drafter go, when its thread comes to it. Never raises."""
+        self.closed = True
         if self.begun:
             self._worker.post(self._close)
         self._start = None

@@ -22,11 +22,11 @@ from pilotfish.daemon.drafthost.draft_protocol import (
     below,
 )
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.declared import vocabulary_of
+from pilotfish.hooks.declared import sessions_of, vocabulary_of
 from pilotfish.hooks.errors import ModelNotFound, UsageError
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.proposals import checked
-from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession, Host, LoadableDrafter, ServesSessions, Vocabulary
+from pilotfish.hooks.protocols import Bridge, Drafter, DraftSession, Host, LoadableDrafter, Vocabulary
 from pilotfish.hooks.types import EMPTY, Ack, Footprint, Proposal
 from pilotfish.hooks.vocabulary import ByteVocabulary
 
@@ -69,7 +69,7 @@ class Served:
 
     def __init__(self, drafter: Drafter, registry: Registry, host: Host, admit: Admit | None = None) -> None:
         self.name = drafter.name
-        self.limit = _limit(drafter)
+        self.limit = sessions_of(drafter)
         self._drafter = drafter
         self._loadable = drafter if isinstance(drafter, LoadableDrafter) else None
         self._registry = registry
@@ -191,9 +191,3 @@ def _run(opened: _Open, steps: Sequence[Step]) -> Turn:
             case Close():
                 closed = True
     return Turn(history.ack(), proposal, closed)
-
-
-def _limit(drafter: Drafter) -> int:
-    """How many sessions a drafter can have at a time; one where it does not say."""
-    sessions: object = drafter.sessions if isinstance(drafter, ServesSessions) else 1
-    return sessions if type(sessions) is int and sessions > 0 else 1

@@ -50,6 +50,7 @@ class Inference:
         self._catalog = catalog
         self._runners = runners
         self._defaults = Options(num_ctx=settings.num_ctx)
+        self._slots = settings.parallel
 
     def generate(self, request: GenerateRequest) -> Events:
         """Pieces and a Finished, or one Done. Raises what the request deserves before the first event."""
@@ -109,7 +110,7 @@ class Inference:
     @contextlib.asynccontextmanager
     async def _lease(self, model: ServedModel, settings: AnswerSettings) -> AsyncIterator[tuple[Lease, Options]]:
         options = merge(merge(self._defaults, model.options), settings.options)
-        launch = runner_options(options, model.train_context)
+        launch = runner_options(options, model.train_context, self._slots)
         async with self._runners.lease(model, launch, settings.keep_alive) as lease:
             yield lease, replace(options, num_ctx=launch.num_ctx)
 

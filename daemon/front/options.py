@@ -150,7 +150,8 @@ def completion_fields(options: Options) -> dict[str, Any]:
 class RunnerOptions:
     """The options that hold for a runner's whole life: a request with others needs another runner."""
 
-    num_ctx: int
+    num_ctx: int  # tokens for each request
+    slots: int = 1  # requests that are answered at a time
     num_batch: int | None = None
     num_gpu: int = -1
     main_gpu: int | None = None
@@ -159,7 +160,7 @@ class RunnerOptions:
 
     def arguments(self) -> list[str]:
         """As Ollama hands them to llama-server."""
-        arguments = ["-c", str(self.num_ctx), "-np", "1"]
+        arguments = ["-c", str(self.num_ctx * self.slots), "-np", str(self.slots)]
         if self.num_batch is not None:
             arguments += ["-b", str(self.num_batch), "-ub", str(self.num_batch)]
         if self.num_gpu >= 0:
@@ -173,7 +174,7 @@ class RunnerOptions:
         return arguments
 
 
-def runner_options(options: Options, train_context: int) -> RunnerOptions:
+def runner_options(options: Options, train_context: int, slots: int = 1) -> RunnerOptions:
     """How to start a runner for these options. `train_context` tokens (0: unknown) is the most a model can use.
 
     Raises RequestError for a context of no tokens.
@@ -184,5 +185,5 @@ def runner_options(options: Options, train_context: int) -> RunnerOptions:
     if num_ctx < options.num_ctx:
         log.warning("num_ctx %d is more than the model was trained for; using %d", options.num_ctx, num_ctx)
     return RunnerOptions(
-        num_ctx, options.num_batch, options.num_gpu, options.main_gpu, options.use_mmap, options.num_thread
+        num_ctx, slots, options.num_batch, options.num_gpu, options.main_gpu, options.use_mmap, options.num_thread
     )

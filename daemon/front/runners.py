@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.durations import FOREVER
-from pilotfish.daemon.front.errors import RunnerGone
+from pilotfish.daemon.front.errors import RunnerGone, StatusError
 from pilotfish.daemon.front.options import RunnerOptions
 from pilotfish.daemon.front.runner_client import ConnectionLost, RunnerClient, new_session
 from pilotfish.daemon.front.settings import FrontSettings
@@ -85,6 +85,7 @@ class Runners:
         self._slots: dict[str, Slot] = {}
         self._changed = asyncio.Condition()
         self._session = new_session()
+        self._waiting = 0  # requests that have no runner yet
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
@@ -92,9 +93,10 @@ class Runners:
         """A runner of `model` started with `launch`, loaded first if need be, kept for `keep_alive` seconds after.
 
         Without a `keep_alive` it stays as long as was last asked for since it was loaded, or as the settings say.
-        Raises RunnerGone when it cannot be loaded, with its last words, or when it ends during the request.
+        Raises RunnerGone when it cannot be loaded, with its last words, or when it ends during the request, and
+        StatusError when too many requests wait for a load already.
         """
-        slot, process = await self._loaded(model, launch, keep_alive)
+        slot, process = await self._awaited(model, launch, keep_alive)
         try:
             yield Lease(RunnerClient(self._session, process.port), slot.launch)
         except ConnectionLost as error:
@@ -129,6 +131,24 @@ class Runners:
             self._close(slot)
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._session.close()
+
+    async def _awaited(
+        self, model: ServedModel, launch: RunnerOptions, keep_alive: float | None
+    ) -> tuple[Slot, ChildServer]:
+        """As `_loaded`, unless the queue is full: who finds its model loaded does not stand in it."""
+        if self._waiting >= self._settings.max_queue and not self._at_hand(model, launch):
+            raise StatusError(503, "server busy, please try again.  maximum pending requests exceeded")
+        self._waiting += 1
+        try:
+            return await self._loaded(model, launch, keep_alive)
+        finally:
+            self._waiting -= 1
+
+    def _at_hand(self, model: ServedModel, launch: RunnerOptions) -> bool:
+        slot = self._slots.get(model.key)
+        if slot is None or slot.draining or slot.closing is not None or slot.launch != launch:
+            return False
+        return slot.process is not None
 
     async def _loaded(
         self, model: ServedModel, launch: RunnerOptions, keep_alive: float | None

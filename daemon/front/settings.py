@@ -42,6 +42,8 @@ class FrontSettings:
     keep_alive: float = 300.0
     load_timeout: float = 300.0
     max_loaded: int = 3
+    parallel: int = 1  # requests that one model answers at a time
+    max_queue: int = 512  # requests that wait for a model to be loaded, beyond which they are refused
     runner: tuple[str, ...] = ()  # the command that starts a runner; empty means this interpreter's own
     runner_args: tuple[str, ...] = ()  # added to every launch
 
@@ -92,6 +94,8 @@ def settings_from_env(environ: Mapping[str, str] = os.environ) -> FrontSettings:
         keep_alive=_seconds(environ, "KEEP_ALIVE", defaults.keep_alive, zero_is_forever=False),
         load_timeout=_seconds(environ, "LOAD_TIMEOUT", defaults.load_timeout, zero_is_forever=True),
         max_loaded=_count(environ, "MAX_LOADED_MODELS", defaults.max_loaded),
+        parallel=_count(environ, "NUM_PARALLEL", defaults.parallel),
+        max_queue=_count(environ, "MAX_QUEUE", defaults.max_queue),
     )
 
 

@@ -15,6 +15,7 @@ from pilotfish.daemon.control.control_client import ControlClient
 from pilotfish.daemon.control.plans import Plan, Registration, Report, needs_new_registry
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.runner.conversation_memory import remembered_by
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.hooks.errors import ConfigError
 
@@ -81,6 +82,7 @@ class Follower:
             drafters=tuple(name for name in generator.config.drafters.order if name in available),
             problems=tuple(map(str, generator.registry.problems)),
             pool=generator.pool.describe(),
+            remembered=remembered_by(generator.engine),
         )
 
 

@@ -1,9 +1,9 @@
-"""One thread for the engine, one queue before it, and a bounded way back to the event loop.
+"""One thread for the engine, one queue before it, and as many answers at a time as the engine has slots.
 
-The thread loads the model, then answers jobs one after the other, first come first served. A job whose client left
-while it waited is dropped; one that is running learns of it between two forwards. What it emits goes into the job's
-backlog, which the event loop empties; when the backlog is full the engine waits for the reader, and gives a reader
-up that takes nothing for a while, so that one stalled client neither fills the memory nor keeps the slot.
+The thread loads the model, then lets the requests that have a slot take turns: a prompt block or a round each, so that
+none waits while others take two. Between two turns those that wait get the slots that became free, first come first
+served; one that asks for a slot of its own waits for that, and lets others pass. A job whose client left while it
+waited is dropped; one that is running learns of it before its next turn.
 
 Every job is finished, whatever the engine or a plugin raises: with an error that the event loop can raise like any
 other. Should the thread itself end without being told to, all jobs end with an error, and whoever watches `lost` ends
@@ -15,23 +15,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
 from pilotfish.daemon.registry.containment import contained, where
+from pilotfish.daemon.runner.job import Job
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import TargetEngine
 
 log = logging.getLogger("pilotfish.runner")
 
-MAX_BACKLOG = 4096  # output_tokens that the reader has not taken
-STALLED_AFTER = 30.0  # seconds without the reader taking anything from a full backlog
+LOOK = 1.0  # seconds between looks at readers that have stalled, while nobody else has anything to do
 
 
-class Generates(Protocol):
+class BeingAnswered(Protocol):
+    """A request that is being answered: `pilotfish.daemon.core.answering.Answering`, or a test's own."""
+
+    slot: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether `outcome` is to be had, so that no turn may follow."""
+        ...
+
+    def outcome(self) -> Outcome:
+        """How it ended. Raises what ended it."""
+        ...
+
+
+A = TypeVar("A", bound=BeingAnswered)
+
+
+class Generates(Protocol[A]):
     """What answers requests: `pilotfish.daemon.core.generator.Generator`, or a test's own."""
 
     @property
@@ -39,13 +58,22 @@ class Generates(Protocol):
         """The loaded target."""
         ...
 
-    def generate(
+    @property
+    def slots(self) -> int:
+        """How many requests may be answered at a time."""
+        ...
+
+    def begin(
         self,
         request: GenerationRequest,
         emit: Callable[[Sequence[OutputToken]], None],
         cancelled: Callable[[], bool],
-    ) -> Outcome:
-        """Blocks until the answer is complete; see `Generator.generate`."""
+    ) -> A:
+        """Give a request a slot; see `Generator.begin`."""
+        ...
+
+    def turn(self, answerings: Sequence[A]) -> None:
+        """Blocks until each of them has had a turn; see `Generator.turn`."""
         ...
 
     def close(self) -> None:
@@ -53,93 +81,39 @@ class Generates(Protocol):
         ...
 
 
-class Job:
-    """One generation on its way. `next`, `cancel` and `outcome` belong to the event loop, the rest to the engine."""
-
-    def __init__(self, request: GenerationRequest) -> None:
-        self.request = request
-        self._loop = asyncio.get_running_loop()
-        self._arrived = asyncio.Event()
-        self._room = threading.Condition()
-        self._backlog: list[OutputToken] = []
-        self._result: Outcome | Exception | None = None
-        self._cancelled = False
-
-    async def next(self) -> list[OutputToken] | None:
-        """What was emitted since the last call, at least one output_token; None when there is no more."""
-        while True:
-            await self._arrived.wait()
-            if batch := self._take():
-                return batch
-            if self._result is not None:
-                return None
-
-    def outcome(self) -> Outcome:
-        """How it ended, once `next` has returned None. Raises what the generation raised."""
-        if isinstance(self._result, Exception):
-            raise self._result
-        if self._result is None:
-            raise RuntimeError("the job is not finished")
-        return self._result
-
-    def cancel(self) -> None:
-        """The client left. Safe at any time, also after the end."""
-        with self._room:
-            self._cancelled = True
-            self._room.notify()
-
-    def cancelled(self) -> bool:
-        """Whether the client left."""
-        return self._cancelled
-
-    def emit(self, output_tokens: Sequence[OutputToken]) -> None:
-        """Hand output_tokens over; waits while the backlog is full."""
-        with self._room:
-            while len(self._backlog) >= MAX_BACKLOG and not self._cancelled:
-                if not self._room.wait(STALLED_AFTER):
-                    log.warning("a client has not read for %.0f s; its request is ended", STALLED_AFTER)
-                    self._cancelled = True
-            idle = not self._backlog
-            self._backlog.extend(output_tokens)
-        if idle:
-            self._wake()
-
-    def finish(self, result: Outcome | BaseException) -> None:
-        """The last word; nothing may be emitted afterwards."""
-        with self._room:
-            self._result = contained(result) if isinstance(result, BaseException) else result
-        self._wake()
-
-    def _take(self) -> list[OutputToken]:
-        with self._room:
-            batch, self._backlog = self._backlog, []
-            if self._result is None:
-                self._arrived.clear()
-            self._room.notify()
-        return batch
-
-    def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody listens any more
-            self._loop.call_soon_threadsafe(self._arrived.set)
+@dataclass(frozen=True, slots=True)
+class _Running:
+    job: Job
+    answering: Any  # a BeingAnswered of the generator's own kind
 
 
 class EngineThread:
     """The only thread that drives the engine. `generator` is set once `start`'s future is done."""
 
-    def __init__(self, load: Callable[[], Generates], finished: Callable[[Outcome, int], None]) -> None:
+    def __init__(self, load: Callable[[], Generates[Any]], finished: Callable[[Outcome, int], None]) -> None:
         """`finished(outcome, prompt tokens)` is called on the event loop after every answer, also a cancelled one."""
-        self.generator: Generates | None = None
-        self.waiting = 0  # jobs handed in and not begun
-        self.running: Job | None = None
+        self.generator: Generates[Any] | None = None
         self.failure = ""  # why nothing is answered any more, although nobody told the thread to end
         self._lost = asyncio.Event()  # set once there is a failure
         self._load = load
         self._finished = finished
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()  # guards what follows
+        self._waiting: deque[Job] = deque()
+        self._stirred = False  # there may be something to do
+        self._stopping = threading.Event()
+        self._running: list[_Running] = []  # the thread's own; others read it
         # A daemon thread: a forward that never returns must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._stopping = False
+
+    @property
+    def waiting(self) -> int:
+        """Jobs handed in and not begun."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> dict[int, GenerationRequest]:
+        """What is being answered, by slot."""
+        return {running.answering.slot: running.job.request for running in list(self._running)}
 
     def start(self) -> asyncio.Future[None]:
         """Begin to load; the future is done when requests can be answered, or raises what loading raised."""
@@ -155,22 +129,22 @@ class EngineThread:
 
     def submit(self, request: GenerationRequest) -> Job:
         """Queue a request."""
-        job = Job(request)
-        with self._lock:
-            accepted = not self._stopping and not self.failure
+        job = Job(request, self._stir)
+        with self._changed:
+            accepted = not self._stopping.is_set() and not self.failure
             if accepted:
-                self.waiting += 1
-                self._jobs.put(job)
+                self._waiting.append(job)
+        self._stir()
         if not accepted:
             job.finish(EngineError(self.failure) if self.failure else _stopping_error())
         return job
 
     def cancel(self) -> None:
-        """End the running answer and refuse what waits; the thread ends when it has noticed."""
-        self._stopping = True
-        if job := self.running:
-            job.cancel()
-        self._jobs.put(None)
+        """End the running answers and refuse what waits; the thread ends when it has noticed."""
+        self._stopping.set()
+        self._stir()
+        for running in list(self._running):
+            running.job.cancel()
 
     def join(self, timeout: float) -> bool:
         """Whether the thread has ended, after at most `timeout` seconds; frees the engine if so. Call it once."""
@@ -196,45 +170,80 @@ class EngineThread:
             return
         self._tell(None)
         try:
-            while (job := self._jobs.get()) is not None:
-                self.running = job
-                with self._lock:
-                    self.waiting -= 1
-                job.finish(self._answer(self.generator, job))
-                self.running = None
+            while self._serve(self.generator):
+                pass
         except BaseException as error:  # nothing that a job does comes here
             log.critical("the engine's thread ends", exc_info=error)
             self._fail(error)
 
-    def _answer(self, generator: Generates, job: Job) -> Outcome | BaseException:
-        if self._stopping or job.cancelled():
-            return _stopping_error()
+    def _serve(self, generator: Generates[Any]) -> bool:
+        """Begin what can be begun, and give each a turn; False when the thread is to end."""
+        while self._waiting and len(self._running) < generator.slots and (job := self._next(generator.slots)):
+            self._begin(generator, job)
+            with self._changed:
+                self._waiting.remove(job)
+        if able := [running for running in self._running if running.job.may_go_on()]:
+            generator.turn([running.answering for running in able])
+            for running in able:
+                if running.answering.ended:
+                    self._running.remove(running)
+                    running.job.finish(self._outcome(running))
+            return True
+        return self._rest()
+
+    def _next(self, slots: int) -> Job | None:
+        """The first of those that wait whose slot is free."""
+        taken = self.running
+        with self._changed:
+            for job in self._waiting:
+                slot = job.request.slot
+                if slot is None or slot % slots not in taken or self._stopping.is_set() or job.cancelled():
+                    return job
+        return None
+
+    def _rest(self) -> bool:
+        """Wait for something to do; False when there will be none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stirred, LOOK if self._running else None)
+            self._stirred = False
+            return not self._stopping.is_set() or bool(self._waiting) or bool(self._running)
+
+    def _stir(self) -> None:
+        with self._changed:
+            self._stirred = True
+            self._changed.notify()
+
+    def _begin(self, generator: Generates[Any], job: Job) -> None:
+        if self._stopping.is_set() or job.cancelled():
+            job.finish(_stopping_error())
+            return
         try:
-            outcome = generator.generate(job.request, job.emit, job.cancelled)
-            self._on_loop(lambda: self._finished(outcome, len(job.request.prompt)))
-            return outcome
-        except PilotfishError as error:
-            return error
+            answering = generator.begin(job.request, job.emit, job.cancelled)
         except BaseException as error:
-            log.exception("a request failed; the runner goes on")
-            return error
+            job.finish(_told(error))
+            return
+        self._running.append(_Running(job, answering))
+        if self._stopping.is_set():  # since it was asked
+            job.cancel()
+
+    def _outcome(self, running: _Running) -> Outcome | BaseException:
+        try:
+            outcome: Outcome = running.answering.outcome()
+        except BaseException as error:
+            return _told(error)
+        self._on_loop(lambda: self._finished(outcome, len(running.job.request.prompt)))
+        return outcome
 
     def _fail(self, error: BaseException) -> None:
-        """End every job with an error: the one that runs, those that wait, and those still to come."""
-        with self._lock:
+        """End every job with an error: those that run, those that wait, and those still to come."""
+        with self._changed:
             self.failure = f"the engine's thread has ended ({where(error)}); the model has to be loaded again"
-            left = [self.running, *iter(self._next_waiting, None)]
-            self.running, self.waiting = None, 0
+            left = [*(running.job for running in self._running), *self._waiting]
+            self._waiting.clear()
+        self._running = []
         for job in left:
-            if job is not None:
-                job.finish(EngineError(self.failure))
+            job.finish(EngineError(self.failure))
         self._on_loop(self._lost.set)
-
-    def _next_waiting(self) -> Job | None:
-        try:
-            return self._jobs.get_nowait()
-        except queue.Empty:
-            return None
 
     def _tell(self, error: Exception | None) -> None:
         def tell() -> None:
@@ -250,6 +259,13 @@ class EngineThread:
     def _on_loop(self, call: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is gone: the process is ending
             self._loop.call_soon_threadsafe(call)
+
+
+def _told(error: BaseException) -> BaseException:
+    """`error`, which the log has if it was not raised on purpose."""
+    if not isinstance(error, PilotfishError):
+        log.error("a request failed; the runner goes on", exc_info=error)
+    return error
 
 
 def _stopping_error() -> EngineError:

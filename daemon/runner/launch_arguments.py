@@ -20,6 +20,7 @@ from pilotfish.manifests.blob_users import Blob, blob_of
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 DEFAULT_CONTEXT = 4096  # tokens, when the launch does not say (or says 0)
+DEFAULT_CACHE_RAM = 8192 << 20  # bytes, llama-server's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Launch:
     port: int = 8080  # 0 lets the system choose one
     context: int = DEFAULT_CONTEXT
     parallel: int = 1
+    slot_similarity: float = 0.1
     alias: str = ""
     threads: int | None = None
     batch_size: int = 512
@@ -42,6 +44,7 @@ class Launch:
     flash_attention: bool | None = None
     chat_template: str = ""  # a template's text, or "chatml"; empty means the model's own
     n_predict: int = -1  # tokens, for requests that set none
+    cache_ram: int | None = DEFAULT_CACHE_RAM  # bytes for conversations outside the slots; None: no limit, 0: none
     context_shift: bool = False  # a full context forgets its beginning, but for its first `keep` tokens
     keep: int = 0
     cache_prompt: bool = True
@@ -70,6 +73,8 @@ class Launch:
         """What the verifier is asked to load; each slot gets its share of the context."""
         return EngineOptions(
             n_ctx=max(1, self.context // self.parallel),
+            slots=self.parallel,
+            slot_similarity=self.slot_similarity,
             threads=self.threads,
             batch_size=self.batch_size,
             gpu_layers=self.gpu_layers,
@@ -156,9 +161,27 @@ def _choice(key: str, choices: Mapping[str, object]) -> _Reader:
     return read
 
 
+def _share(key: str) -> _Reader:
+    def read(flag: str, text: str) -> Mapping[str, object]:
+        try:
+            value = float(text)
+        except ValueError:
+            raise UsageError(f"{flag}: expected a number, got {text!r}") from None
+        if not 0 <= value <= 1:
+            raise UsageError(f"{flag}: must be between 0 and 1, got {text}")
+        return {key: value}
+
+    return read
+
+
 def _context(flag: str, text: str) -> Mapping[str, object]:
     value = _whole("context", 0)(flag, text)["context"]
     return {"context": value or DEFAULT_CONTEXT}
+
+
+def _cache_ram(flag: str, text: str) -> Mapping[str, object]:
+    mebibytes = _whole("cache_ram", -1)(flag, text)["cache_ram"]
+    return {"cache_ram": None if mebibytes == -1 else int(str(mebibytes)) << 20}
 
 
 def _threads(flag: str, text: str) -> Mapping[str, object]:
@@ -195,7 +218,9 @@ _VALUES: dict[str, _Reader] = {
     "--port": _whole("port", 0, 65535),
     **dict.fromkeys(("-c", "--ctx-size"), _context),
     **dict.fromkeys(("-np", "--parallel"), _whole("parallel", 1, 256)),
+    **dict.fromkeys(("-sps", "--slot-prompt-similarity"), _share("slot_similarity")),
     **dict.fromkeys(("-t", "--threads"), _threads),
+    **dict.fromkeys(("-cram", "--cache-ram"), _cache_ram),
     **dict.fromkeys(("-b", "--batch-size"), _whole("batch_size", 1, 2**20)),
     **dict.fromkeys(("-n", "--predict", "--n-predict"), _whole("n_predict", -1)),
     **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers"), _gpu_layers),

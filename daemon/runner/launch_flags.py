@@ -57,6 +57,9 @@ _LISTED: tuple[tuple[Handling, str, str], ...] = (
     (Handling.SERVED, "the slots, each with its share of the context", """
         -np --parallel N LLAMA_ARG_N_PARALLEL
      """),
+    (Handling.SERVED, "memory for conversations that slots gave up, and which slot a prompt gets", """
+        -cram --cache-ram N LLAMA_ARG_CACHE_RAM, -sps --slot-prompt-similarity N
+     """),
     (Handling.SERVED, "threads of the engine", """
         -t --threads N LLAMA_ARG_THREADS
      """),
@@ -107,9 +110,9 @@ _LISTED: tuple[tuple[Handling, str, str], ...] = (
     (Handling.NOTHING, "the tokens of a block go through the engine together", """
         -ub --ubatch-size N LLAMA_ARG_UBATCH
      """),
-    (Handling.NOTHING, "conversations that slots gave up are not kept: each slot remembers its last one", """
-        -cram --cache-ram N LLAMA_ARG_CACHE_RAM, -ctxcp --ctx-checkpoints --swa-checkpoints N LLAMA_ARG_CTX_CHECKPOINTS,
-        -cms --checkpoint-min-step N LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT, -sps --slot-prompt-similarity N
+    (Handling.NOTHING, "states in the middle of a conversation are not kept", """
+        -ctxcp --ctx-checkpoints --swa-checkpoints N LLAMA_ARG_CTX_CHECKPOINTS,
+        -cms --checkpoint-min-step N LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT
      """),
     (Handling.NOTHING, "limits of the server's own apply", """
         -to --timeout N LLAMA_ARG_TIMEOUT, --threads-http N LLAMA_ARG_THREADS_HTTP

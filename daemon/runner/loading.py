@@ -14,11 +14,13 @@ from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
+from pilotfish.daemon.drafters.memory_budget import memory_budget_for
 from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.runner.conversation_memory import remember_conversations
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.model_card import ModelCard
-from pilotfish.hooks.protocols import TargetEngine
+from pilotfish.hooks.protocols import HasSlots, TargetEngine
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.pins import pin_file
@@ -56,6 +58,8 @@ def load(launch: Launch, config: Config, state_dir: Path) -> tuple[Generator, Mo
     budget = config.engine.certify_budget_s
     job = job_line(pin, options, config.speculation.parity, verifier.name, budget) if found.identity and budget else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
+    memory = memory_budget_for(pin, verifier, options, before)
+    remember_conversations(engine, launch.cache_ram, config.engine.cache_ram_share, memory.free)
     pool = pool_for(engine, pin, verifier, options, config, before=before, state_dir=state_dir)
     return Generator(engine, pin, registry, config, costs=costs, pool=pool), card
 
@@ -71,6 +75,7 @@ def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMe
         n_vocab=engine.n_vocab,
         lane=engine.lane,
         adds_bos=pin.tokenizer.add_bos,
+        slots=engine.slots if isinstance(engine, HasSlots) else 1,
         vocab_type=_VOCAB_TYPES.get(pin.tokenizer.model, 0),
         n_ctx_train=metadata.context_length,
         n_embd=metadata.embedding_length,

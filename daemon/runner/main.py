@@ -18,6 +18,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import uvloop
 
@@ -158,7 +159,7 @@ def follow_engine(sidecar: Sidecar | None, certifier: IdleCertifier | None, engi
         certifier.idle_seconds = engine.certify_idle_s
 
 
-def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor) -> tuple[Generates, ModelCard]:
+def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor) -> tuple[Generates[Any], ModelCard]:
     # Imported here, on the engine's thread: the engine's libraries take a while, and /health should answer meanwhile.
     from pilotfish.daemon.runner.loading import load
 

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from pilotfish.daemon.core.generation import Outcome
+from pilotfish.hooks.types import ConversationTotals
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 
@@ -24,6 +25,7 @@ class Metrics(Collector):
         self._window: Counter[str] = Counter()  # since the last scrape, for the averages
         self.processing = 0
         self.deferred = 0
+        self.remembered = ConversationTotals()
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -58,6 +60,8 @@ class Metrics(Collector):
         """For prometheus-client."""
         for key, name, text in _COUNTERS:
             yield CounterMetricFamily(name, text, value=self._sums[key])
+        for key, name, text in _CONVERSATION_COUNTERS:
+            yield CounterMetricFamily(name, text, value=getattr(self.remembered, key))
         for name, text, value in self._gauges():
             yield GaugeMetricFamily(name, text, value=value)
         answers = CounterMetricFamily("pilotfish_answers", "Finished answers by parity level", labels=["parity"])
@@ -70,7 +74,9 @@ class Metrics(Collector):
         yield "llamacpp:prompt_tokens_seconds", "Average prompt throughput in tokens/s", self._rate("prompt")
         yield "llamacpp:predicted_tokens_seconds", "Average generation throughput in tokens/s", self._rate("predicted")
         yield "llamacpp:requests_processing", "Requests being answered", self.processing
-        yield "llamacpp:requests_deferred", "Requests waiting for the slot", self.deferred
+        yield "llamacpp:requests_deferred", "Requests waiting for a slot", self.deferred
+        for key, name, text in _CONVERSATION_GAUGES:
+            yield name, text, getattr(self.remembered, key)
 
     def _rate(self, what: str) -> float:
         seconds = self._window[f"{what}_seconds"]
@@ -91,4 +97,15 @@ _COUNTERS = (
     ("drafted", "pilotfish_drafted_tokens", "Tokens drafted and verified"),
     ("accepted", "pilotfish_accepted_tokens", "Drafted tokens that the target accepted"),
     ("dropped", "pilotfish_dropped_drafters", "Drafters dropped in the middle of a request"),
+)
+_CONVERSATION_COUNTERS = (
+    ("hits", "pilotfish_conversation_hits", "Times a remembered conversation was written back into the slot"),
+    ("forgotten", "pilotfish_conversations_forgotten", "Conversations given up for newer ones or for want of memory"),
+    ("refused", "pilotfish_conversations_refused", "Conversations larger than the room for them"),
+    ("failed", "pilotfish_conversations_failed", "Conversations that could not be read out or written back"),
+)
+_CONVERSATION_GAUGES = (
+    ("entries", "pilotfish_conversations", "Conversations kept in host memory beside the slot"),
+    ("bytes", "pilotfish_conversation_bytes", "Host memory that they take"),
+    ("room", "pilotfish_conversation_bytes_limit", "Host memory that they may take"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class ModelCard:
     n_vocab: int
     lane: Lane
     adds_bos: bool = False  # prompts begin with a token that the tokenizer adds
+    slots: int = 1
     vocab_type: int = 0
     n_ctx_train: int = 0
     n_embd: int = 0
@@ -85,7 +87,7 @@ def props_json(card: ModelCard) -> dict[str, Any]:
     """`/props`, and the lane under pilotfish's own key."""
     return {
         "default_generation_settings": {"params": _defaults(), "n_ctx": card.n_ctx},
-        "total_slots": 1,
+        "total_slots": card.slots,
         "model_alias": card.name,
         "model_ftype": card.quantization,
         "model_path": card.path,
@@ -113,17 +115,21 @@ def props_json(card: ModelCard) -> dict[str, Any]:
     }
 
 
-def slots_json(card: ModelCard, running: GenerationRequest | None) -> list[dict[str, Any]]:
-    """`/slots`: the one slot and what it is busy with."""
-    slot: dict[str, Any] = {
-        "id": 0,
+def slots_json(card: ModelCard, running: Mapping[int, GenerationRequest]) -> list[dict[str, Any]]:
+    """`/slots`: every slot and what it is busy with."""
+    return [_slot(card, slot, running.get(slot)) for slot in range(card.slots)]
+
+
+def _slot(card: ModelCard, slot: int, request: GenerationRequest | None) -> dict[str, Any]:
+    table: dict[str, Any] = {
+        "id": slot,
         "n_ctx": card.n_ctx,
         "speculative": card.lane.max_width > 1,
-        "is_processing": running is not None,
+        "is_processing": request is not None,
     }
-    if running is not None:
-        slot |= {"n_prompt_tokens": len(running.prompt), "params": sampling_json(running.sampling)}
-    return [slot]
+    if request is not None:
+        table |= {"n_prompt_tokens": len(request.prompt), "params": sampling_json(request.sampling)}
+    return table
 
 
 def _defaults() -> dict[str, Any]:

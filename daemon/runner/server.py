@@ -13,6 +13,7 @@ from aiohttp import web
 from pilotfish.daemon.http.gate import gate
 from pilotfish.daemon.http.json_text import kind, parse_object
 from pilotfish.daemon.registry.containment import guarded
+from pilotfish.daemon.runner.conversation_memory import remembered_by
 from pilotfish.daemon.runner.endpoints import unserved_routes
 from pilotfish.daemon.runner.engine_thread import EngineThread, Generates
 from pilotfish.daemon.runner.metrics import CONTENT_TYPE, Metrics
@@ -34,7 +35,7 @@ log = logging.getLogger("pilotfish.runner")
 MAX_BODY = 64 << 20  # bytes
 LONG_TEXT = 1 << 14  # bytes of a body from which parsing and tokenizing leave the event loop
 
-Load = Callable[[], tuple[Generates, ModelCard]]
+Load = Callable[[], tuple[Generates[Any], ModelCard]]
 _T = TypeVar("_T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -76,7 +77,7 @@ class Server:
     def busy(self) -> bool:
         """Whether a request is being answered or waits."""
         relaying = self._sidecar is not None and self._sidecar.active
-        return relaying or self._engine.running is not None or self._engine.waiting > 0
+        return relaying or bool(self._engine.running) or self._engine.waiting > 0
 
     @property
     def certification(self) -> str:
@@ -84,7 +85,7 @@ class Server:
         return self._card.certification if self._card else ""
 
     @property
-    def generator(self) -> Generates | None:
+    def generator(self) -> Generates[Any] | None:
         """What answers, once the model is loaded."""
         return self._engine.generator
 
@@ -100,7 +101,7 @@ class Server:
         """Whether the engine's thread has ended, after at most `timeout` seconds. No handler may run any more."""
         return self._engine.join(timeout)
 
-    def _load_generator(self) -> Generates:
+    def _load_generator(self) -> Generates[Any]:
         generator, self._card = self._load()
         return generator
 
@@ -168,15 +169,16 @@ class Server:
         return json_response(models_json(self._model))
 
     async def _slots(self, request: web.Request) -> web.Response:
-        running = self._engine.running
-        return json_response(slots_json(self._model, running.request if running else None))
+        return json_response(slots_json(self._model, self._engine.running))
 
     async def _adapters(self, request: web.Request) -> web.Response:
         return json_response([])  # a launch with adapters is stock's
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        self.metrics.processing = int(self._engine.running is not None)
+        self.metrics.processing = len(self._engine.running)
         self.metrics.deferred = self._engine.waiting
+        if self._engine.generator is not None:
+            self.metrics.remembered = remembered_by(self._engine.generator.engine)
         return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _explain(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""One context of one sequence in a library of the llama.cpp family: forwards, and cutting the tail of its cache.
+"""One sequence of a context in a library of the llama.cpp family: forwards, and cutting the tail of its cache.
 
 The hot path lives here. Batches are allocated once and written through numpy views; a plain step costs two
 array stores and one foreign call beyond the forward itself.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from pilotfish.hooks.errors import EngineError
 
 IdArray = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
 
 _DECODE_ERRORS = {
     1: "its cache has no room for the block",
@@ -27,9 +29,23 @@ _DECODE_ERRORS = {
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CellState:
+    """A copy of `cells` cells in host memory, in the library's own form: for contexts of the same model and setting in
+    this process, and nothing else. The library may end the process over bytes that it did not write."""
+
+    cells: int
+    data: Bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.data.nbytes
+
+
 class CellContext(ABC):
-    """Owns the library's context `handle` and two batches. `size` counts the cells in use, rejected ones and padding
-    included.
+    """One `sequence` of the library's context `handle`, with two batches. `size` counts its cells in use, rejected ones
+    and padding included. The first sequence of a context owns it, and is closed last.
 
     `library` has llama.cpp's names for batches, forwards and rows, which its relatives share; what a cache can forget
     is for the engine's own class to say. All methods raise EngineError when the library fails; what the cache then
@@ -37,15 +53,25 @@ class CellContext(ABC):
     """
 
     def __init__(
-        self, library: Any, handle: Any, name: str, *, cells: int, n_vocab: int, block: int, max_width: int
+        self,
+        library: Any,
+        handle: Any,
+        name: str,
+        *,
+        cells: int,
+        n_vocab: int,
+        block: int,
+        max_width: int,
+        sequence: int = 0,
     ) -> None:
-        self.name, self.handle, self.cells, self.n_vocab = name, handle, cells, n_vocab
+        self.name, self.handle, self.cells, self.n_vocab, self.sequence = name, handle, cells, n_vocab, sequence
         self.block = block  # tokens that `feed` takes at most
         self.size = 0
-        self._library = library
+        self.first_row = 0  # among the rows of the last forward, where several sequences were in it
+        self.library = library
         self._positions = np.arange(self.cells + 1, dtype=np.int32)
-        self._prompt = _Batch(library, block, logits=False)
-        self._block = _Batch(library, max_width, logits=True)
+        self._prompt = Batch(library, block, sequence, logits=False)
+        self._block = Batch(library, max_width, sequence, logits=True)
         self._decode, self._logits = library.llama_decode, library.llama_get_logits_ith
 
     @abstractmethod
@@ -64,6 +90,18 @@ class CellContext(ABC):
     @abstractmethod
     def _shift(self, keep: int, discard: int) -> bool:
         """Make the cache forget `discard` cells after the first `keep`, and move those that follow down."""
+
+    @abstractmethod
+    def _state_size(self) -> int:
+        """Bytes of the sequence's state."""
+
+    @abstractmethod
+    def _read_state(self, data: Bytes) -> int:
+        """Copy the sequence's state into `data`; how many bytes were written."""
+
+    @abstractmethod
+    def _write_state(self, data: Bytes) -> bool:
+        """Make the empty sequence what `data` says; False when the library refuses."""
 
     @abstractmethod
     def _last_words(self) -> str:
@@ -98,26 +136,34 @@ class CellContext(ABC):
         batch.positions[0] = self.size
         batch.struct.n_tokens = 1
         if code := self._decode(self.handle, batch.struct):
-            self._fail(code)
+            self.fail(code)
         self.size += 1
+        self.first_row = 0
 
-    def _run(self, batch: _Batch, tokens: Sequence[int] | IdArray, width: int) -> None:
+    def forwarded(self, width: int, first_row: int) -> None:
+        """A forward of several sequences added `width` cells here; their rows begin with its row `first_row`."""
+        self.size += width
+        self.first_row = first_row
+
+    def _run(self, batch: Batch, tokens: Sequence[int] | IdArray, width: int) -> None:
         count, size = len(tokens), self.size
         batch.tokens[:count] = tokens
         batch.tokens[count:width] = tokens[-1]
         batch.positions[:width] = self._positions[size : size + width]
         batch.struct.n_tokens = width
         if code := self._decode(self.handle, batch.struct):
-            self._fail(code)
+            self.fail(code)
         self.size = size + width
+        self.first_row = 0
 
-    def _fail(self, code: int) -> None:
+    def fail(self, code: int) -> NoReturn:
+        """Raise EngineError for what `llama_decode` returned."""
         why = _DECODE_ERRORS.get(code, f"llama_decode returned {code}")
         raise EngineError(f"{self.name}: a forward failed, {why}: {self._last_words()}; repeat the request")
 
     def row(self, i: int) -> Logits:
         """Row `i` of the last `forward`, `(n_vocab,)` float32, a view that the next forward overwrites."""
-        return np.ctypeslib.as_array(self._logits(self.handle, i), shape=(self.n_vocab,))
+        return np.ctypeslib.as_array(self._logits(self.handle, self.first_row + i), shape=(self.n_vocab,))
 
     def cut(self, size: int) -> bool:
         """Keep the first `size` cells. False when this kind of memory cannot: then nothing was cut."""
@@ -143,31 +189,61 @@ class CellContext(ABC):
         self._remove_all()
         self.size = 0
 
+    def state_size(self) -> int:
+        """Bytes that `state` would take."""
+        return self._state_size()
+
+    def state(self) -> CellState:
+        """What the cells hold, for `restore`. Raises EngineError, or MemoryError when there is no room for the copy."""
+        data = np.empty(self._state_size(), dtype=np.uint8)
+        if (written := self._read_state(data)) != data.nbytes:
+            raise EngineError(
+                f"{self.name}: {written} of {data.nbytes} bytes of its cells could be read: {self._last_words()}; "
+                "feed the prompt again"
+            )
+        return CellState(self.size, data)
+
+    def restore(self, state: CellState) -> None:
+        """Hold what `state` says instead of what is held. Raises EngineError; nothing is held then."""
+        self.clear()
+        if state.cells > self.cells:
+            raise EngineError(f"{self.name}: {state.cells} saved cells do not fit {self.cells}; feed the prompt again")
+        if not self._write_state(state.data):
+            self.clear()
+            raise EngineError(f"{self.name}: saved cells were refused: {self._last_words()}; feed the prompt again")
+        self.size = state.cells
+
     def wait(self) -> None:
         """Until the last forward is computed, where the device works on its own."""
-        self._library.llama_synchronize(self.handle)
+        self.library.llama_synchronize(self.handle)
 
     def close(self) -> None:
-        """Free the context; a second call does nothing."""
+        """Free the batches, and the context with its first sequence; a second call does nothing."""
         if self.handle:
             self._prompt.free()
             self._block.free()
-            self._library.llama_free(self.handle)
+            if self.sequence == 0:
+                self.library.llama_free(self.handle)
             self.handle = None
 
 
-class _Batch:
-    """A `llama_batch` for sequence 0 whose `logits` flags never change."""
+class Batch:
+    """A `llama_batch` whose `logits` flags never change, for one sequence unless `assign` says otherwise."""
 
-    def __init__(self, library: Any, capacity: int, *, logits: bool) -> None:
+    def __init__(self, library: Any, capacity: int, sequence: int = 0, *, logits: bool) -> None:
         self._free: Callable[[Any], None] = library.llama_batch_free
         self.struct = library.llama_batch_init(capacity, 0, 1)
         self.tokens: IdArray = np.ctypeslib.as_array(self.struct.token, shape=(capacity,))
         self.positions: IdArray = np.ctypeslib.as_array(self.struct.pos, shape=(capacity,))
         for i in range(capacity):
             self.struct.n_seq_id[i] = 1
-            self.struct.seq_id[i][0] = 0
+            self.struct.seq_id[i][0] = sequence
             self.struct.logits[i] = logits
+
+    def assign(self, start: int, end: int, sequence: int) -> None:
+        """Tokens from `start` up to `end` belong to `sequence`."""
+        for i in range(start, end):
+            self.struct.seq_id[i][0] = sequence
 
     def free(self) -> None:
         self._free(self.struct)

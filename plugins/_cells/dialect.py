@@ -49,6 +49,13 @@ class Model(Protocol):
         """A context of one sequence with room for blocks of `width` rows. Raises EngineError."""
         ...
 
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int) -> Sequence[CellContext]:
+        """One for each of `options.slots` sequences, with room for blocks of `width` rows. Raises EngineError.
+
+        Those that share a handle can be in one forward.
+        """
+        ...
+
     def obstacle(self, context: CellContext) -> str:
         """Empty when the cache can give up its last cells, otherwise why not; leaves the cache empty."""
         ...

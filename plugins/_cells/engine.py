@@ -1,55 +1,130 @@
-"""A loaded target model with one slot."""
+"""A loaded target model with its slots."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from pilotfish.hooks.errors import ContextOverflow, ProtocolViolation, RequestError
-from pilotfish.hooks.protocols import Tokenizer
-from pilotfish.hooks.types import EnginePin, Lane, SamplingParams
-from pilotfish.plugins._cells.context import CellContext
+from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation, RequestError
+from pilotfish.hooks.protocols import TargetSession, Tokenizer
+from pilotfish.hooks.types import ConversationTotals, EnginePin, Lane, SamplingParams
+from pilotfish.plugins._cells.conversations import Conversations
 from pilotfish.plugins._cells.dialect import Model
-from pilotfish.plugins._cells.session import CellSession
+from pilotfish.plugins._cells.joint_check import Together
+from pilotfish.plugins._cells.joint_forward import JointForward
+from pilotfish.plugins._cells.session import CellRows, CellSession
 from pilotfish.plugins._cells.slot import CellSlot
+from pilotfish.plugins._cells.slot_choice import choose
 
 
 class CellEngine:
-    """A `TargetEngine`. It owns the model and its context; `close` frees both.
+    """A `TargetEngine` that `VerifiesTogether` and `RemembersConversations`. It owns the model and its contexts.
 
     `can_rollback` is False for models whose cache cannot give up its last cells: they decode plainly.
     `exact_cache` says that an earlier request's prefix may be kept wherever it ends.
     """
 
-    def __init__(self, model: Model, context: CellContext, lane: Lane, engine: EnginePin, slot: CellSlot) -> None:
-        self._model, self._context, self._slot = model, context, slot
-        self.session: CellSession | None = None
+    def __init__(
+        self,
+        model: Model,
+        lane: Lane,
+        engine: EnginePin,
+        slots: Sequence[CellSlot],
+        *,
+        joint: JointForward | None = None,
+        together: Together | None = None,
+        similarity: float = 0.0,
+    ) -> None:
+        """`together` says how many may share the forwards of `joint`; `similarity` is `EngineOptions.slot_similarity`.
+
+        `close` frees all of it.
+        """
+        self._model, self._slots, self._joint, self._together = model, slots, joint, together or {}
+        self._similarity = similarity
+        self._resting = list(range(len(slots)))  # without a session; the one that has rested longest first
+        self.sessions: list[CellSession] = []
+        self._conversations: Conversations | None = None
+        self.slots = len(slots)
         self.lane = lane
         self.engine = engine
         self.tokenizer: Tokenizer = model.tokenizer
         self.n_vocab = model.tokenizer.n_vocab
         # as llama-server's slot: the cells there are, never more than the model was trained for; a padded lane
         # needs room for the padding of its last forward
-        self.n_ctx: int = min(context.cells - lane.widths[0] + 1, model.n_ctx_train)
+        self.n_ctx: int = min(slots[0].context.cells - lane.widths[0] + 1, model.n_ctx_train)
         self.eog = model.tokenizer.end_tokens()
-        self.can_rollback = slot.can_rollback
-        self.exact_cache = slot.exact
+        self.can_rollback = slots[0].can_rollback
+        self.exact_cache = slots[0].exact
 
-    def open(self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True) -> CellSession:
-        """Start a session on `prompt`.
+    def open(
+        self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True, slot: int | None = None
+    ) -> CellSession:
+        """Start a session on `prompt`, in `slot` or in a free one.
 
         Raises RequestError (an empty prompt, ids outside the vocabulary, options or a grammar that cannot be
-        followed), ContextOverflow from `n_ctx` tokens on, as llama-server, and ProtocolViolation while another
-        session is open.
+        followed), ContextOverflow from `n_ctx` tokens on, as llama-server, and ProtocolViolation where there is no
+        such slot, or a session is open in it.
         """
-        if self.session is not None:
-            raise ProtocolViolation("the engine has one slot and a session is open in it; close that one first")
+        free = [number for number in self._resting if slot in (number, None)]
+        if not free:
+            which = "every slot" if slot is None else f"slot {slot} of {self.slots}"
+            raise ProtocolViolation(f"a session is open in {which}; close that one first")
         ids = self._checked(prompt)
-        sampler = self._model.sampler(self._context, sampling, ids, self.eog)
+        number = choose({number: self._slots[number].history for number in free}, ids, self._similarity)
+        cells = self._slots[number]
+        sampler = self._model.sampler(cells.context, sampling, ids, self.eog)
+        self._prepare_slot(cells, ids, cache_prompt)
+        session = CellSession(
+            cells, number, ids, sampler, self.lane, self._model.tokenizer, lambda: self._release(session)
+        )
+        self._resting.remove(number)
+        self.sessions.append(session)
+        return session
+
+    def together(self, width: int) -> int:
+        """How many sessions may be in one forward of `width` tokens of each."""
+        return self._together.get(width, 1)
+
+    def verify_together(self, wishes: Sequence[tuple[TargetSession, Sequence[int]]]) -> list[CellRows]:
+        """One forward of several sessions of this engine.
+
+        Raises ProtocolViolation for more than may be `together`, and as `CellSession.verify`.
+        """
+        width = self.lane.pad(max(1 + len(proposals) for _, proposals in wishes))
+        if self._joint is None or len(wishes) > self.together(width):
+            raise ProtocolViolation(f"{len(wishes)} sessions of {width} tokens in one forward; see `together`")
+        prepared: list[tuple[CellSession, list[int]]] = []
+        for session, proposals in wishes:
+            if not isinstance(session, CellSession) or session not in self.sessions:
+                raise ProtocolViolation("a session that is none of this engine's, or closed")
+            prepared.append((session, session.prepare(proposals, width)))
+        try:
+            self._joint.run([(session.slot.context, tokens) for session, tokens in prepared], width)
+        except EngineError:
+            for session, _ in prepared:
+                session.fail()
+            raise
+        return [session.forwarded(tokens) for session, tokens in prepared]
+
+    def _prepare_slot(self, slot: CellSlot, prompt: array[int], cache_prompt: bool) -> None:
+        if self._conversations is not None and cache_prompt:
+            self._conversations.hand_over(slot, prompt)
+        elif self._conversations is not None:
+            self._conversations.put_aside(slot)
         if not cache_prompt:
-            self._slot.clear()
-        self.session = CellSession(self._slot, ids, sampler, self.lane, self._model.tokenizer, self._release)
-        return self.session
+            slot.clear()
+
+    def remember(self, room: Callable[[int], int]) -> None:
+        """Keep in host memory what slots give up, unless its cells cannot be cut back to what prompts share."""
+        if self.can_rollback:
+            self._conversations = Conversations(room)
+
+    @property
+    def remembered(self) -> ConversationTotals:
+        """How many conversations are kept, and what became of others."""
+        if self._conversations is not None:
+            return self._conversations.summary
+        return ConversationTotals(obstacle="no more was asked for" if self.can_rollback else self.lane.reason)
 
     def _checked(self, prompt: Sequence[int]) -> array[int]:
         try:
@@ -65,12 +140,17 @@ class CellEngine:
             raise ContextOverflow(len(ids), self.n_ctx)
         return ids
 
-    def _release(self) -> None:
-        self.session = None
+    def _release(self, session: CellSession) -> None:
+        self.sessions.remove(session)
+        self._resting.append(session.slot_id)
 
     def close(self) -> None:
-        """Free the model; closes the open session, if any. A second call does nothing."""
-        if self.session is not None:
-            self.session.close()
-        self._context.close()
+        """Free the model; closes the sessions that are open. A second call does nothing."""
+        for session in list(self.sessions):
+            session.close()
+        if self._joint is not None:
+            self._joint.close()
+            self._joint = None
+        for slot in self._slots:
+            slot.context.close()
         self._model.close()

@@ -30,11 +30,11 @@ _ACTIVATIONS = 4  # of each kind alive at once while a layer is computed
 
 
 def footprint_in(
-    pin: TargetPin, setting: EngineSetting, options: EngineOptions, device: str, *, rows: int = 1
+    pin: TargetPin, setting: EngineSetting, options: EngineOptions, device: str, *, rows: int = 1, contexts: int = 1
 ) -> Footprint:
-    """Bytes on `device` for the weights, and for one sequence of `options.n_ctx` tokens with `rows` rows of logits.
+    """Bytes on `device` for the weights, and for `options.slots` sequences of `options.n_ctx` tokens each.
 
-    Raises BrokenModel.
+    They share `contexts` contexts, of which each has working buffers and `rows` rows of logits. Raises BrokenModel.
     """
     metadata = read_metadata(pin.path, pin.name)
     cells = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
@@ -42,7 +42,7 @@ def footprint_in(
     work = _working_bytes(metadata, options.batch_size, cells) + _FLOAT * rows * pin.tokenizer.n_vocab
     if setting.flash_attention is False:
         work += _FLOAT * options.batch_size * cells * _number(metadata, "attention.head_count", 1)
-    return Footprint(sum(weight.size for weight in pin.weights), cache + work, device)
+    return Footprint(sum(weight.size for weight in pin.weights), options.slots * cache + contexts * work, device)
 
 
 def _cache_bytes(metadata: GGUFMetadata, setting: EngineSetting, cells: int) -> int:

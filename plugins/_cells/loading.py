@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,6 +16,8 @@ from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.dialect import Dialect, Model
 from pilotfish.plugins._cells.engine import CellEngine
+from pilotfish.plugins._cells.joint_check import NoTimeLeft, Together, check_together
+from pilotfish.plugins._cells.joint_forward import JointForward, joint_forward
 from pilotfish.plugins._cells.lane_check import LaneCheck, check
 from pilotfish.plugins._cells.setting import default_threads
 from pilotfish.plugins._cells.slot import CellSlot
@@ -28,39 +31,76 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
     """Load `pin`; without a lane, find one. Raises BrokenModel or EngineError, naming the model."""
     setting = lane.setting if lane else dialect.exact_setting(options)
     model = dialect.open(pin, setting, options)
-    context: CellContext | None = None
+    contexts: Sequence[CellContext] = ()
+    joint: JointForward | None = None
     try:
-        context, setting = _context(dialect, model, pin, setting, lane, options)
+        contexts, setting = _contexts(dialect, model, pin, setting, lane, options)
         build = dialect.engine_pin(options.state_dir)
-        obstacle = model.obstacle(context)
-        found = _find_lane(dialect, context, pin, setting, options, build, obstacle) if lane is None else PLAIN
+        obstacle = model.obstacle(contexts[0])
+        found = _find_lane(dialect, contexts[0], pin, setting, options, build, obstacle) if lane is None else PLAIN
         lane = _lane(found, setting) if lane is None else _narrowed(lane, obstacle)
         block = lane.prefill_block or options.batch_size
-        slot = CellSlot(context, block, exact=lane.exact_cache, can_rollback=not obstacle)
-        return CellEngine(model, context, lane, build, slot)
+        slots = [CellSlot(one, block, exact=lane.exact_cache, can_rollback=not obstacle) for one in contexts]
+        joint = None if obstacle else joint_forward(contexts, max(dialect.room, lane.max_width))
+        together = _together(joint, contexts, pin, lane, options, build) if joint else {}
+        return CellEngine(model, lane, build, slots, joint=joint, together=together, similarity=options.slot_similarity)
     except BaseException:
-        if context is not None:
+        if joint is not None:
+            joint.close()
+        for context in contexts:
             context.close()
         model.close()
         raise
 
 
-def _context(
+def _contexts(
     dialect: Dialect, model: Model, pin: TargetPin, setting: EngineSetting, lane: Lane | None, options: EngineOptions
-) -> tuple[CellContext, EngineSetting]:
-    """A context in `setting`; where nobody asked for it and the device refuses it, in stock's."""
+) -> tuple[Sequence[CellContext], EngineSetting]:
+    """Contexts in `setting`; where nobody asked for it and the device refuses it, in stock's."""
     width = max(dialect.room, lane.max_width if lane else 0)
     if lane is not None and lane.prefill_block:
         options = replace(options, batch_size=max(options.batch_size, lane.prefill_block))
     try:
-        return model.context(setting, options, width), setting
+        return model.contexts(setting, options, width), setting
     except EngineError:
         asked = (options.cache_type_k, options.cache_type_v, options.flash_attention)
         stock = dialect.fallback()
         if stock is None or lane is not None or any(value is not None for value in asked):
             raise
         log.warning("%s: the exact setting (%s) is refused here; stock settings instead", pin.name, setting.title)
-        return model.context(stock, options, width), stock
+        return model.contexts(stock, options, width), stock
+
+
+def _together(
+    joint: JointForward,
+    contexts: Sequence[CellContext],
+    pin: TargetPin,
+    lane: Lane,
+    options: EngineOptions,
+    build: EnginePin,
+) -> Together:
+    """How many sequences may share a forward of each width: by the check, or as it was remembered."""
+    remembered, stamp = Remembered(options.state_dir), stamp_of(pin.path)
+    decides = [len(contexts), joint.capacity, list(lane.widths)]
+    fact = f"together {decides} {_lane_fact(contexts[0], pin, lane.setting, options, build)}"
+    if (known := _as_together(remembered.get(pin.path, fact, stamp), lane, len(contexts))) is not None:
+        return known
+    try:
+        found = check_together(joint, contexts, lane.widths)
+    except NoTimeLeft:
+        log.warning("%s: the check of its %d slots ran out of time; no two share a forward", pin.name, len(contexts))
+        return {}
+    remembered.put(pin.path, fact, stamp, sorted(found.items()))
+    log.info("%s: of %d slots share a forward, by width: %s", pin.name, len(contexts), found or "none")
+    return found
+
+
+def _as_together(value: Any, lane: Lane, slots: int) -> Together | None:
+    try:
+        known = {int(width): int(many) for width, many in value}
+    except (TypeError, ValueError):
+        return None
+    return known if all(width in lane.widths and 1 < many <= slots for width, many in known.items()) else None
 
 
 def _find_lane(

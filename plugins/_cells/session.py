@@ -44,18 +44,20 @@ class SessionState(enum.Enum):
 
 
 class CellSession:
-    """A `TargetSession`. Calls out of order raise ProtocolViolation and change nothing."""
+    """A `SlotSession` in slot number `slot_id`. Calls out of order raise ProtocolViolation and change nothing."""
 
     def __init__(
         self,
         slot: CellSlot,
+        slot_id: int,
         prompt: array[int],
         sampler: Sampler,
         lane: Lane,
         tokenizer: CellTokenizer,
         on_close: Callable[[], None],
     ) -> None:
-        self.slot, self._sampler, self._tokenizer, self._on_close = slot, sampler, tokenizer, on_close
+        self.slot, self.slot_id = slot, slot_id
+        self._sampler, self._tokenizer, self._on_close = sampler, tokenizer, on_close
         self._n_vocab = tokenizer.n_vocab
         self._padded = [lane.pad(width) for width in range(1, lane.max_width + 1)]
         self._prompt_length = len(prompt)
@@ -83,32 +85,54 @@ class CellSession:
         EngineError when they do not fit the context. Where only the lane's padding does not fit, the last
         proposals are left out: the rows say how many were verified.
         """
+        tokens = self.prepare(proposals)
+        width = self._padded[len(tokens) - 1]
+        self._guarded(lambda: self._forward(tokens, width))
+        return self.forwarded(tokens)
+
+    def prepare(self, proposals: Sequence[int], width: int = 0) -> list[int]:
+        """The tokens of a forward that has `width` rows of this session, or as many as they need, which fit.
+
+        Raises as `verify`. Whoever runs the forward calls `forwarded` with them then, or `fail`.
+        """
         self._expect(SessionState.READY)
         tokens = [self.history.tokens[-1], *proposals]
-        width = self._width(tokens)
-        self._guarded(lambda: self._forward(tokens, width))
+        self._fit(tokens, width)
+        if len(self.slot.tokens) < len(self._kept) - 1:  # a rollback that could not cut dropped the cells
+            self._guarded(self._feed_again)
+        return tokens
+
+    def forwarded(self, tokens: list[int]) -> CellRows:
+        """The rows of a forward of `tokens`."""
         self.state = SessionState.VERIFIED
         self._draws = self._sampler.draws
         self.rows = CellRows(self, tokens[1:])
         return self.rows
 
-    def _width(self, tokens: list[int]) -> int:
-        """The padded width for `tokens`, which lose their last proposals where the padding would not fit."""
+    def fail(self) -> None:
+        """The engine failed in a forward of this session: nothing in its cells is certain."""
+        self.state = SessionState.FAILED
+        self.slot.clear()
+
+    def _fit(self, tokens: list[int], width: int) -> None:
+        """Take the last proposals from `tokens` where the lane's padding would not fit."""
         if len(tokens) > len(self._padded):
             raise ProtocolViolation(f"{len(tokens)} tokens in one forward; the lane allows {len(self._padded)}")
         for token in tokens:
             if not 0 <= token < self._n_vocab:
                 raise ProtocolViolation(f"proposed id {token} is outside the vocabulary of {self._n_vocab} tokens")
         room = self.slot.context.cells - len(self._kept) + 1
-        if len(tokens) > room or self._padded[0] > room:
-            raise EngineError(f"a forward of {len(tokens)} tokens, but the context has {room} cells left; stop before")
+        if max(len(tokens), width, self._padded[0]) > room:
+            need = max(len(tokens), width)
+            raise EngineError(f"a forward of {need} tokens, but the context has {room} cells left; stop before")
         while self._padded[len(tokens) - 1] > room:
             tokens.pop()
-        return self._padded[len(tokens) - 1]
+
+    def _feed_again(self) -> None:
+        while len(self.slot.tokens) < len(self._kept) - 1:
+            self.slot.feed_block(self._kept.tokens, len(self._kept) - 1)
 
     def _forward(self, tokens: list[int], width: int) -> None:
-        while len(self.slot.tokens) < len(self._kept) - 1:  # a rollback that could not cut dropped the cells
-            self.slot.feed_block(self._kept.tokens, len(self._kept) - 1)
         if width == 1:
             self.slot.context.step(tokens[0])
         else:
@@ -180,8 +204,7 @@ class CellSession:
         try:
             return work()
         except EngineError:
-            self.state = SessionState.FAILED
-            self.slot.clear()
+            self.fail()
             raise
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.context import Bytes, CellContext
 from pilotfish.plugins._ik.library import Library, log
 
 _TURNING = (-1, 0, 2)  # kinds of positions: none at all, and the two with one number for each token
 _COMPRESSED = (b"deepseek2", b"glm-dsa")  # architectures whose keys are not kept as they are
 
-_SIZE_BYTES, _DIGEST_BYTES = 8, 16  # a state begins with the number of its cells and a digest of the rest
+_NO_FLAGS = 0  # the whole state
 
 
 class IkContext(CellContext):
@@ -36,27 +35,6 @@ class IkContext(CellContext):
             max_width=max_width,
         )
 
-    def state(self) -> bytes:
-        """The cells and what they hold, for `restore` on a context of the same model and setting."""
-        cells: bytes = self._cells().raw
-        return self.size.to_bytes(_SIZE_BYTES, "little") + _digest(cells) + cells
-
-    def restore(self, state: bytes) -> None:
-        """Hold what `state` says instead of what is held. Raises EngineError for one that is damaged.
-
-        The library aborts the process over bytes that it did not write itself, hence the digest; that they are of this
-        model and setting is for the caller to know.
-        """
-        head = _SIZE_BYTES + _DIGEST_BYTES
-        size, body = int.from_bytes(state[:_SIZE_BYTES], "little"), state[head:]
-        self.clear()
-        if state[_SIZE_BYTES:head] != _digest(body):
-            raise EngineError(f"{self.name}: a saved state is damaged; feed the prompt again")
-        if not self._lib.llama_state_seq_set_data(self.handle, body, len(body), 0, 0):
-            self.clear()
-            raise EngineError(f"{self.name}: a saved state does not fit: {self._last_words()}; feed the prompt again")
-        self.size = size
-
     def _remove(self, size: int) -> bool:
         return bool(self._lib.llama_kv_cache_seq_rm(self.handle, 0, size, -1))
 
@@ -73,22 +51,21 @@ class IkContext(CellContext):
         lib.llama_kv_cache_seq_rm(self.handle, 0, keep, keep + discard)
         lib.llama_kv_cache_seq_add(self.handle, 0, keep + discard, -1, -discard)
         if lib.llama_kv_cache_update(self.handle):
-            raise EngineError(
-                f"{self.name}: its full context cannot be shifted: {log.last_words()}; repeat the request"
-            )
-        cells = self._cells()
+            raise EngineError(f"{self.name}: its context cannot be shifted: {log.last_words()}; repeat the request")
+        cells = self.state()
         self._remove_all()
-        if not lib.llama_state_seq_set_data(self.handle, cells, len(cells), 0, 0):
+        if not self._write_state(cells.data):
             raise EngineError(f"{self.name}: its shifted cells do not fit: {log.last_words()}; repeat the request")
         return True
 
-    def _cells(self) -> Any:
-        """What the cells hold, as the library writes it. Raises EngineError."""
-        size = self._lib.llama_state_seq_get_size(self.handle, 0, 0)
-        buffer = ctypes.create_string_buffer(size)
-        if self._lib.llama_state_seq_get_data(self.handle, buffer, size, 0, 0) != size:
-            raise EngineError(f"{self.name}: its state could not be read: {self._last_words()}")
-        return buffer
+    def _state_size(self) -> int:
+        return int(self._lib.llama_state_seq_get_size(self.handle, 0, _NO_FLAGS))
+
+    def _read_state(self, data: Bytes) -> int:
+        return int(self._lib.llama_state_seq_get_data(self.handle, data.ctypes.data, data.nbytes, 0, _NO_FLAGS))
+
+    def _write_state(self, data: Bytes) -> bool:
+        return bool(self._lib.llama_state_seq_set_data(self.handle, data.ctypes.data, data.nbytes, 0, _NO_FLAGS))
 
     def _last_words(self) -> str:
         return log.last_words()
@@ -99,7 +76,3 @@ def _turns_keys(lib: Any, model: Any) -> bool:
     architecture = ctypes.create_string_buffer(64)
     lib.llama_model_meta_val_str(model, b"general.architecture", architecture, len(architecture))
     return lib.llama_rope_type(model) in _TURNING and architecture.value not in _COMPRESSED
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

@@ -44,6 +44,18 @@ class IkModel:
             params.flash_attn = setting.flash_attention
         return IkContext(self._library, self._handle, params, self._pin.name, width)
 
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int) -> list[IkContext]:
+        """Contexts of their own: sequences in one would change each other's rows."""
+        found: list[IkContext] = []
+        try:
+            for _ in range(options.slots):
+                found.append(self.context(setting, options, width))
+        except BaseException:
+            for context in found:
+                context.close()
+            raise
+        return found
+
     def obstacle(self, context: CellContext) -> str:
         """Windows cut like anything else: no cache here is as small as a window, so nothing has been forgotten."""
         if self._library.lib.llama_model_has_recurrent(self._handle):

@@ -1,28 +1,35 @@
-"""One libllama context with one sequence."""
+"""A libllama context with one sequence, or several of one cache stream each."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.context import Bytes, CellContext
 from pilotfish.plugins._cells.setting import CELL_BLOCK
 from pilotfish.plugins._llama import shifting
 from pilotfish.plugins._llama.library import last_words, lib
 from pilotfish.plugins._llama.sequence_state import BF16, F16
 
-_SEQUENCE = 0
+_BYTES = ctypes.POINTER(ctypes.c_uint8)
+
+
+def open_sequences(model: Any, params: Any, name: str, max_width: int) -> list[LlamaContext]:
+    """The `params.n_seq_max` sequences of a new context. Raises EngineError."""
+    handle = lib.llama_init_from_model(model, params)
+    if not handle:
+        raise EngineError(f"{name}: no context of {params.n_ctx} tokens could be made: {last_words()}")
+    return [LlamaContext(model, handle, params, name, max_width, sequence) for sequence in range(params.n_seq_max)]
 
 
 class LlamaContext(CellContext):
-    """Owns a `llama_context`."""
+    """One sequence of a `llama_context`."""
 
-    def __init__(self, model: Any, params: Any, name: str, max_width: int) -> None:
-        handle = lib.llama_init_from_model(model, params)
-        if not handle:
-            raise EngineError(f"{name}: no context of {params.n_ctx} tokens could be made: {last_words()}")
+    def __init__(self, model: Any, handle: Any, params: Any, name: str, max_width: int, sequence: int) -> None:
         self._memory = lib.llama_get_memory(handle)
         self._model, self._params = model, params
+        self._alone = params.n_seq_max == 1
         super().__init__(
             lib,
             handle,
@@ -31,13 +38,26 @@ class LlamaContext(CellContext):
             n_vocab=lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)),
             block=params.n_batch,
             max_width=max_width,
+            sequence=sequence,
         )
 
     def _remove(self, size: int) -> bool:
-        return bool(lib.llama_memory_seq_rm(self._memory, 0, size, -1))
+        return bool(lib.llama_memory_seq_rm(self._memory, self.sequence, size, -1))
 
     def _remove_all(self) -> None:
-        lib.llama_memory_clear(self._memory, False)
+        if self._alone:
+            lib.llama_memory_clear(self._memory, False)
+        else:
+            lib.llama_memory_seq_rm(self._memory, self.sequence, -1, -1)
+
+    def _state_size(self) -> int:
+        return int(lib.llama_state_seq_get_size(self.handle, self.sequence))
+
+    def _read_state(self, data: Bytes) -> int:
+        return int(lib.llama_state_seq_get_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, self.sequence))
+
+    def _write_state(self, data: Bytes) -> bool:
+        return bool(lib.llama_state_seq_set_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, self.sequence))
 
     @property
     def can_shift(self) -> bool:
@@ -45,10 +65,10 @@ class LlamaContext(CellContext):
 
     def _shift(self, keep: int, discard: int) -> bool:
         if self._params.type_k != BF16:
-            return shifting.forget(self._memory, _SEQUENCE, keep, discard)
+            return shifting.forget(self._memory, self.sequence, keep, discard)
         beside = self._beside(self.size - keep - discard + 1)
         try:
-            return shifting.turned_beside(self.handle, _SEQUENCE, beside, self.size, keep, discard)
+            return shifting.turned_beside(self.handle, self.sequence, beside, self.size, keep, discard)
         finally:
             lib.llama_free(beside)
 

@@ -9,5 +9,5 @@ from pilotfish.plugins._llama.model import exact_setting
 
 
 def footprint(pin: TargetPin, options: EngineOptions) -> Footprint:
-    """Bytes for the weights, and for one sequence of `options.n_ctx` tokens. Raises BrokenModel."""
+    """Bytes for the weights, and for `options.slots` sequences of `options.n_ctx` tokens. Raises BrokenModel."""
     return footprint_in(pin, exact_setting(options), options, device_for(options.gpu_layers))

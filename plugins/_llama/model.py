@@ -10,7 +10,7 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK, cache_type, default_threads
-from pilotfish.plugins._llama.context import LlamaContext
+from pilotfish.plugins._llama.context import LlamaContext, open_sequences
 from pilotfish.plugins._llama.library import last_words, lib
 
 BLOCK_ROOM = 16  # rows of logits a context has room for at least; no lane found at load is wider
@@ -65,17 +65,31 @@ def _remedy(pin: TargetPin) -> str:
 def make_context(
     model: Any, pin: TargetPin, setting: EngineSetting, options: EngineOptions, width: int, *, swa_full: bool = False
 ) -> LlamaContext:
-    """A context of one sequence with room for blocks of `width` rows. Raises EngineError.
+    """A context of one sequence; see `make_sequences`."""
+    return make_sequences(model, pin, setting, options, width, 1, swa_full=swa_full)[0]
+
+
+def make_sequences(
+    model: Any,
+    pin: TargetPin,
+    setting: EngineSetting,
+    options: EngineOptions,
+    width: int,
+    sequences: int,
+    *,
+    swa_full: bool = False,
+) -> list[LlamaContext]:
+    """A context of so many sequences with room for blocks of `width` rows in all. Raises EngineError.
 
     With `swa_full` the layers of a sliding window keep all cells, so that their tail can be cut like any other.
     """
     params = lib.llama_context_default_params()
     threads = options.threads or default_threads()
     # libllama rounds the cells up to this but limits a batch to what was asked for, and aborts on a longer one
-    params.n_ctx = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
+    params.n_ctx = sequences * -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
     params.n_batch = params.n_ubatch = max(options.batch_size, width)
     params.n_threads = params.n_threads_batch = threads
-    params.n_seq_max = 1
+    params.n_seq_max = sequences
     params.kv_unified = False
     params.swa_full = swa_full
     params.n_outputs_max = width
@@ -83,7 +97,7 @@ def make_context(
     params.type_k = cache_type(pin, setting.cache_type_k, CACHE_TYPES)
     params.type_v = cache_type(pin, setting.cache_type_v, CACHE_TYPES)
     params.flash_attn_type = _FLASH[setting.flash_attention]
-    return LlamaContext(model, params, pin.name, width)
+    return open_sequences(model, params, pin.name, width)
 
 
 _FLASH = {

@@ -8,8 +8,17 @@ from typing import Any
 
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import engine_pin, lib
-from pilotfish.plugins._llama.model import BLOCK_ROOM, STOCK, cuts_its_tail, exact_setting, load_model, make_context
+from pilotfish.plugins._llama.model import (
+    BLOCK_ROOM,
+    STOCK,
+    cuts_its_tail,
+    exact_setting,
+    load_model,
+    make_context,
+    make_sequences,
+)
 from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 from pilotfish.plugins.verifiers._llama_sampling import LlamaSampler
 from pilotfish.plugins.verifiers._llama_weights import is_uniform
@@ -29,6 +38,9 @@ class LlamaModel:
 
     def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> CellContext:
         return make_context(self._handle, self._pin, setting, options, width)
+
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int) -> list[LlamaContext]:
+        return make_sequences(self._handle, self._pin, setting, options, width, options.slots)
 
     def obstacle(self, context: CellContext) -> str:
         return cuts_its_tail(self._handle, context)

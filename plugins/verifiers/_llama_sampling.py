@@ -52,7 +52,7 @@ class LlamaSampler:
         if self._grammar:
             return self._sample_by_grammar(i)
         self._draws += 1
-        token: int = lib.llama_sampler_sample(self._chain, self._context.handle, i)
+        token: int = lib.llama_sampler_sample(self._chain, self._context.handle, self._context.first_row + i)
         return token
 
     @property

@@ -78,7 +78,8 @@ class IkVerifier:
         from pilotfish.plugins._cells.footprint import footprint_in
         from pilotfish.plugins._ik.model import IkDialect
 
-        return footprint_in(pin, IkDialect.exact_setting(options), options, "cpu", rows=IkDialect.room)
+        setting, slots = IkDialect.exact_setting(options), options.slots
+        return footprint_in(pin, setting, options, "cpu", rows=IkDialect.room, contexts=slots)
 
     def _dialect(self, pin: TargetPin, options: EngineOptions) -> IkDialect:
         from pilotfish.plugins._ik.model import IkDialect

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pilotfish.daemon.core.answering import Answering, Emit
 from pilotfish.daemon.core.controller import Controller, Eager
-from pilotfish.daemon.core.coordinator import Emit, run_session
+from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
+from pilotfish.daemon.core.opening import open_target
 from pilotfish.daemon.drafters.pool import guard_for
 from pilotfish.daemon.drafters.worker import DrafterWorker
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
@@ -91,7 +93,14 @@ def answer(
 
     controller = controller or Always(engine, most)
     try:
-        outcome = run_session(engine, request, guards, controller, deliver, cancelled, clock or FakeClock())
+        target = open_target(engine, request)
+        coordinator = Coordinator(
+            engine, target, request, guards=guards, controller=controller, clock=clock or FakeClock()
+        )
+        answering = Answering(coordinator, target, deliver, cancelled)
+        while not answering.ended:
+            answering.turn()
+        outcome = answering.outcome()
     finally:
         for guard in guards:
             guard.close()

@@ -72,6 +72,8 @@ class FakeEngine:
         noise: bool = False,
         shifts: bool = True,
         refeeds: bool = False,
+        slots: int = 1,
+        joins: int = 1,
         on_forward: Callable[[int], None] = lambda width: None,
     ) -> None:
         self.lane = Lane("fake", tuple(widths))
@@ -83,27 +85,50 @@ class FakeEngine:
         self.script = script
         self.shifts = shifts  # its cache can forget tokens in its middle,
         self.refeeds = refeeds  # and has what is left fed again
+        self.slots = slots
+        self.joins = joins  # tokens that a forward of several sessions may have
         self.noise = noise  # rows depend on the width of the forward, as real kernels' do outside a lane
         self.on_forward = on_forward
-        self.widths: list[int] = []  # of every forward since the engine was made
+        self.widths: list[int] = []  # of every forward since the engine was made, that of several sessions in all
         self.lie_at: int | None = None  # acknowledge a wrong history from this round on
         self.open_sessions = 0
         self.shifts_done: list[tuple[int, ...]] = []  # of each session: cells held, kept and lost, time after time
-        self._cache: list[int] = []
+        self.uncommitted: set[FakeSession] = set()  # whose forward is the last one, and neither kept nor taken back
+        self._caches: list[list[int] | None] = [[] for _ in range(slots)]  # None while a session is open
 
-    def open(self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True) -> FakeSession:
+    def open(
+        self, prompt: Sequence[int], sampling: SamplingParams, *, cache_prompt: bool = True, slot: int | None = None
+    ) -> FakeSession:
         if len(prompt) >= self.n_ctx:
             raise ContextOverflow(len(prompt), self.n_ctx)
-        cached = min(shared_prefix(self._cache, prompt), len(prompt) - 1) if cache_prompt else 0
+        free = [i for i, cache in enumerate(self._caches) if cache is not None and slot in (i, None)]
+        if not free:
+            raise ProtocolViolation("the slot is taken")
+        best = max(free, key=lambda i: shared_prefix(self._caches[i] or (), prompt))
+        kept, self._caches[best] = self._caches[best] or [], None
+        cached = min(shared_prefix(kept, prompt), len(prompt) - 1) if cache_prompt else 0
         self.open_sessions += 1
-        return FakeSession(self, prompt, sampling, cached)
+        return FakeSession(self, best, prompt, sampling, cached)
 
     def close(self) -> None:
-        self._cache = []
+        self._caches = [[] for _ in self._caches]
 
-    def keep(self, tokens: Sequence[int]) -> None:
-        self._cache = list(tokens)
+    def keep(self, slot_id: int, tokens: Sequence[int]) -> None:
+        self._caches[slot_id] = list(tokens)
         self.open_sessions -= 1
+
+    def together(self, width: int) -> int:
+        return max(1, min(self.slots, self.joins // width))
+
+    def verify_together(self, wishes: Sequence[tuple[FakeSession, Sequence[int]]]) -> list[FakeRows]:
+        width = self.lane.pad(max(1 + len(proposals) for _, proposals in wishes))
+        if len(wishes) > self.together(width):
+            raise ProtocolViolation(f"{len(wishes)} sessions of width {width} at once")
+        for session, proposals in wishes:
+            session.check(proposals)
+        self.widths.append(width * len(wishes))
+        self.on_forward(width * len(wishes))
+        return [session.verified(proposals, width * len(wishes)) for session, proposals in wishes]
 
     def candidates(self, history: Sequence[int], width: int, forgotten: Sequence[int] = ()) -> list[int]:
         """The possible next tokens after `history`, likeliest first; others once something was `forgotten`."""
@@ -115,7 +140,10 @@ class FakeEngine:
 class FakeSession:
     """A TargetSession that raises ProtocolViolation when it is misused."""
 
-    def __init__(self, engine: FakeEngine, prompt: Sequence[int], sampling: SamplingParams, cached: int) -> None:
+    def __init__(
+        self, engine: FakeEngine, slot_id: int, prompt: Sequence[int], sampling: SamplingParams, cached: int
+    ) -> None:
+        self.slot_id = slot_id
         self.cached = cached
         self.history = History(prompt)
         self.cells = list(prompt[:cached])  # what the cache holds
@@ -133,22 +161,37 @@ class FakeSession:
         end = len(self._kept) - 1
         block = self._kept[len(self.cells) : min(end, len(self.cells) + BLOCK)]
         if block:
+            self._check_turn()
             self._engine.on_forward(len(block))
         self.cells.extend(block)
         return end - len(self.cells)
 
     def verify(self, proposals: Sequence[int]) -> FakeRows:
+        self.check(proposals)
+        width = self._engine.lane.pad(1 + len(proposals))
+        self._engine.widths.append(width)
+        self._engine.on_forward(width)
+        return self.verified(proposals, width)
+
+    def check(self, proposals: Sequence[int]) -> None:
+        """Raise unless a forward may come now."""
         if self._closed or self._rows is not None or len(self.cells) != len(self._kept) - 1:
             raise ProtocolViolation("verify out of turn")
         if any(not 0 <= token < self._engine.n_vocab for token in proposals):
             raise ProtocolViolation("a proposal outside the vocabulary reached the engine")
-        width = self._engine.lane.pad(1 + len(proposals))
         if len(self.cells) + 1 + len(proposals) > self._engine.n_ctx:
             raise EngineError("the context is full")
-        self._engine.widths.append(width)
-        self._engine.on_forward(width)
+        self._check_turn()
+
+    def verified(self, proposals: Sequence[int], width: int) -> FakeRows:
+        """The rows of a forward of `width` tokens, those of other sessions included."""
+        self._engine.uncommitted.add(self)
         self._rows = FakeRows(self, tuple(proposals), width)
         return self._rows
+
+    def _check_turn(self) -> None:
+        if self._engine.uncommitted:
+            raise ProtocolViolation("a forward, but another session has not committed its own")
 
     def draw(self, history: Sequence[int], width: int) -> int:
         if self._engine.script is not None:
@@ -166,7 +209,7 @@ class FakeSession:
     def commit(self, tokens: Sequence[int]) -> Ack:
         if self._rows is None or list(tokens) != self._rows.picks or not tokens:
             raise ProtocolViolation(f"commit of {list(tokens)}, but the picks are {self._rows and self._rows.picks}")
-        self._rows = None
+        self._forget()
         self.cells = [*self._kept, *tokens[:-1]]
         self._kept.extend(tokens)
         ack = self.history.commit(tokens)
@@ -175,7 +218,7 @@ class FakeSession:
         return ack
 
     def rollback(self) -> Ack:
-        self._rows = None
+        self._forget()
         return self.history.ack()
 
     @property
@@ -196,7 +239,12 @@ class FakeSession:
             raise ProtocolViolation("closed twice")
         self._closed = True
         self._engine.shifts_done.append(self.forgotten)
-        self._engine.keep([] if self.forgotten else self.cells)
+        self._forget()
+        self._engine.keep(self.slot_id, [] if self.forgotten else self.cells)
+
+    def _forget(self) -> None:
+        self._rows = None
+        self._engine.uncommitted.discard(self)
 
 
 class FakeRows:

@@ -67,7 +67,7 @@ class Native:
             "index": answer.index,
             "content": content,
             "tokens": tokens,
-            "id_slot": 0,
+            "id_slot": outcome.slot,
             "stop": True,
             "model": self._model,
             "tokens_predicted": outcome.timings.predicted_n,

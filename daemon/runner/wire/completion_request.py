@@ -62,6 +62,7 @@ def read_completion(
     _refuse(fields, defaults)
     sampling = read_sampling(fields, tokenizer, n_vocab)
     budget = fields.integer("n_predict", "max_completion_tokens", "max_tokens", default=-1, low=-1)
+    slot = fields.integer("id_slot", default=-1, low=-1)
     template = GenerationRequest(
         prompt=(),
         sampling=sampling,
@@ -70,6 +71,7 @@ def read_completion(
         cache_prompt=fields.boolean("cache_prompt", defaults.cache_prompt),
         speculate=fields.boolean("speculate", True),
         preserved=_preserved(fields, tokenizer),
+        slot=None if slot < 0 else slot,
         line_ms=max(0, fields.integer("t_max_predict_ms", default=-1, low=-1, high=2**63 - 1)),
     )
     n_keep = fields.integer("n_keep", default=defaults.keep, low=-1)

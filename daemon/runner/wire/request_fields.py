@@ -52,7 +52,7 @@ COMPLETION = (
     _served("stream stream_options return_tokens response_fields sse_ping_interval", "the form of the answer"),
     _served("timings_per_token", "what came from the cache is counted as read until the last one"),
     _served("cache_prompt", "whether an earlier request's cells may be used"),
-    _served("id_slot", "there is one slot, and every number means it, as in stock"),
+    _served("id_slot", "which slot answers; a number beyond the last one begins from the first again"),
     _served("n_predict max_tokens max_completion_tokens", "the budget; -1 is the launch's"),
     _served("t_max_predict_ms", "a line break after that time ends the answer"),
     _served("n_keep n_discard", "what a full context keeps and forgets, where the launch says `--context-shift`"),

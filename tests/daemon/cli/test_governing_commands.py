@@ -19,6 +19,7 @@ from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.front.settings import FrontSettings
 from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.types import ConversationTotals
 from pilotfish.manifests.store import Store
 from tests.daemon.control.governed import running, save, status_once
 from tests.waiting import until
@@ -127,6 +128,16 @@ class TestWithADaemon:
         assert "drafter llama: refused: 200 MiB are missing (smollm2:135m)" in text
         assert "drafter remote: ready: http://box:4711, 3 ms away" in text
         assert "drafter suffix:" not in text
+
+    def test_the_conversations_beside_the_slot_are_shown(self, socket):
+        kept = ConversationTotals(entries=3, bytes=70 << 20, room=8192 << 20, hits=5, forgotten=1, refused=2)
+        with in_background(socket, remembered=kept, requests=1):
+            assert status()["runners"][0]["conversations"]["hits"] == 5
+            text = run("status")
+        line = "conversations: 3 beside the last one (70 of 8192 MiB); 5 taken up again, 1 forgotten, 2 too large"
+        assert line in text
+        with in_background(socket, remembered=ConversationTotals(obstacle="its window forgets"), requests=1):
+            assert "conversations: only the last one is kept: its window forgets" in run("status")
 
     def test_what_is_in_force_is_what_the_daemon_says(self, config, socket):
         save(config, "[speculation]\nmax_width = 3\n")

@@ -12,6 +12,7 @@ from typing import Any
 from pilotfish.daemon.control.control_client import ControlClient, ask_status
 from pilotfish.daemon.control.plans import Plan, Registration, Report
 from pilotfish.daemon.core.totals import Totals
+from pilotfish.hooks.types import ConversationTotals
 from tests.waiting import until
 
 
@@ -59,8 +60,15 @@ class FakeRunner:
             raise self.fail
         return self.now
 
-    def did(self, pool: Mapping[str, Mapping[str, str]] | None = None, **totals: int) -> None:
-        self.now = replace(self.now, totals=Totals(**totals), pool=pool or {})
+    def did(
+        self,
+        pool: Mapping[str, Mapping[str, str]] | None = None,
+        remembered: ConversationTotals | None = None,
+        **totals: int,
+    ) -> None:
+        self.now = replace(
+            self.now, totals=Totals(**totals), pool=pool or {}, remembered=remembered or ConversationTotals()
+        )
 
     @property
     def enabled(self) -> bool | None:

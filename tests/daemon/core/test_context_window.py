@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pilotfish.daemon.core.answering import Answering
 from pilotfish.daemon.core.context_window import ContextShift
+from pilotfish.daemon.core.coordinator import Coordinator
+from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, StopType
+from pilotfish.daemon.core.turns import Turns
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.hooks.types import SamplingParams
-from tests.fakes.session import answer
+from tests.fakes.session import Always, answer
 
 GREEDY = SamplingParams(temperature=0)
 PROMPT = tuple(range(2, 12))
@@ -126,3 +131,26 @@ def test_behind_a_shift_forwards_are_as_wide_again_as_the_lane_allows_there():
         held -= 13 if held >= 32 else 0
     assert all(width == 1 for held, width in seen if held > 24)
     assert {width for held, width in seen if held == 32 - 13} == {6}  # up to 24 cells
+
+
+@pytest.mark.parametrize("refeeds", [False, True])
+def test_one_request_that_forgets_changes_none_beside_it(refeeds):
+    def alone(prompt):
+        return answer(FakeEngine(n_ctx=32, eog=NEVER), request(70, ContextShift(keep=4), prompt)).ids
+
+    prompts = [PROMPT, PROMPT[:3], (9, 8, 7)]
+    engine = FakeEngine(n_ctx=32, eog=NEVER, slots=3, joins=16, refeeds=refeeds)
+    costs, clock, ids = CostModel(engine.lane.widths), FakeClock(), [[], [], []]
+    answerings = []
+    for prompt, got in zip(prompts, ids, strict=True):
+        asked = request(70, ContextShift(keep=4), prompt)
+        target = engine.open(prompt, asked.sampling)
+        coordinator = Coordinator(engine, target, asked, controller=Always(engine), clock=clock)
+        answerings.append(
+            Answering(coordinator, target, lambda batch, got=got: got.extend(o.token for o in batch), bool)
+        )
+    turns = Turns(engine, costs, clock)
+    while running := [answering for answering in answerings if not answering.ended]:
+        turns.take(running)
+    assert [answering.outcome().discarded > 0 for answering in answerings] == [True] * 3
+    assert ids == [alone(prompt) for prompt in prompts]

@@ -39,6 +39,19 @@ def test_what_others_took_is_not_given_twice():
         budget.admit("second", Footprint(2 * GB, 0), [Footprint(2 * GB, 0)])
 
 
+@pytest.mark.parametrize(
+    ("lends", "taken", "free"), [(True, 5 * GB, 4 * GB), (True, 3 * GB, 2 * GB), (False, 0, 4 * GB)]
+)
+def test_what_is_free_is_what_the_target_will_not_ask_for(lends: bool, taken: int, free: int):
+    target = TargetMemory("big:8b", 4 * GB, GB, taken=taken)
+    bounds = [Bound("the system's memory", 4 * GB, 16 * GB, lends), Bound("a limit", 9 * GB, 16 * GB, lends)]
+    assert MemoryBudget(lambda: target, lambda device: bounds).free() == free
+
+
+def test_nothing_is_free_where_nothing_is_known():
+    assert MemoryBudget(lambda: TARGET, lambda device: []).free() == 0
+
+
 def test_pressure_is_looked_at_once_a_second_however_many_requests_come():
     memory, clock = Memory(8 * GB), FakeClock()
     budget = MemoryBudget(lambda: TARGET, memory, clock)

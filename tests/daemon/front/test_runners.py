@@ -38,6 +38,27 @@ async def test_the_launch_is_ollamas(front):
         assert part in joined
 
 
+async def test_several_requests_at_a_time_are_several_slots_of_a_full_context_each(start):
+    async with start(parallel=4) as front:
+        await ask(front, options={"num_ctx": 2048})
+        assert "-c 8192 -np 4" in " ".join(front.journal_of("start")[0]["argv"])
+        listed = (await front.get("/api/ps"))["models"]
+    assert [entry["context_length"] for entry in listed] == [2048]
+
+
+async def test_who_comes_when_too_many_wait_for_a_load_is_turned_away(start, monkeypatch):
+    begun, loaded = [], Runners._loaded
+    monkeypatch.setattr(Runners, "_loaded", lambda self, *wanted: (begun.append(wanted), loaded(self, *wanted))[1])
+    async with start("--load-seconds", "1", max_queue=2) as front:
+        waiting = [asyncio.create_task(ask(front)) for _ in range(2)]
+        await until(lambda: len(begun) == 2)
+        busy = await ask(front)
+        answers = await asyncio.gather(*waiting)
+        at_hand = await asyncio.gather(*(ask(front) for _ in range(4)))
+    assert busy == (503, {"error": "server busy, please try again.  maximum pending requests exceeded"})
+    assert [status for status, _ in [*answers, *at_hand]] == [200] * 6
+
+
 async def test_requests_at_once_share_one_load(start):
     async with start("--load-seconds", "0.3") as front:
         answers = await asyncio.gather(*(ask(front) for _ in range(5)))

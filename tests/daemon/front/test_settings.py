@@ -56,11 +56,14 @@ def test_ollamas_variables_count_and_our_own_win():
             "OLLAMA_MAX_LOADED_MODELS": "1",
             "PILOTFISH_MAX_LOADED_MODELS": "2",
             "OLLAMA_LOAD_TIMEOUT": "0",
+            "OLLAMA_NUM_PARALLEL": "4",
+            "OLLAMA_MAX_QUEUE": "7",
         }
     )
     assert (settings.host, settings.port) == ("127.0.0.1", 11435)
     assert (settings.num_ctx, settings.max_loaded) == (8192, 2)
     assert (settings.keep_alive, settings.load_timeout) == (math.inf, math.inf)
+    assert (settings.parallel, settings.max_queue) == (4, 7)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +74,8 @@ def test_ollamas_variables_count_and_our_own_win():
         ("OLLAMA_KEEP_ALIVE", "--5"),
         ("OLLAMA_CONTEXT_LENGTH", "8k"),
         ("OLLAMA_CONTEXT_LENGTH", "9" * 5000),
+        ("OLLAMA_NUM_PARALLEL", "many"),
+        ("OLLAMA_MAX_QUEUE", "-1"),
         ("OLLAMA_ORIGINS", "http://*.*"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,11 +19,12 @@ from pilotfish.hooks.types import Parity, SessionReport
 from tests.waiting import SECONDS, until
 
 BODY = {"prompt": "2 3 4", "n_predict": 3, "temperature": 0}
+DONE = Outcome(StopType.EOS, Timings())
 WORDS = [OutputToken(5, "five "), OutputToken(6, "six ", drafted=True), OutputToken(7, "seven", drafted=True)]
 
 
 class ScriptedGenerator:
-    """Emits `batches` one after the other; with a `gate`, waits for it before every batch.
+    """Emits `batches` one after the other, one a turn; with a `gate`, waits for it before every batch.
 
     `requests` holds what was asked; `cancelled` those whose client left.
     """
@@ -42,44 +44,75 @@ class ScriptedGenerator:
         self.cancelled: list[GenerationRequest] = []
         self.begun = threading.Semaphore(0)
         self.ended = threading.Semaphore(0)
-        self._batches = batches
-        self._outcome = outcome
-        self._error = error
-        self._error_after = error_after
-        self._gate = gate
+        self.batches = batches
+        self.outcome = outcome
+        self.error = error
+        self.error_after = error_after
+        self.gate = gate
+
+    @property
+    def slots(self) -> int:
+        return self.engine.slots
 
     def close(self) -> None:
         self.engine.close()
 
-    def generate(
+    def begin(
         self,
         request: GenerationRequest,
         emit: Callable[[Sequence[OutputToken]], None],
         cancelled: Callable[[], bool],
-    ) -> Outcome:
+    ) -> ScriptedAnswering:
         self.requests.append(request)
         self.begun.release()
-        try:
-            return self._generate(request, emit, cancelled)
-        finally:
-            self.ended.release()
+        return ScriptedAnswering(self, request, emit, cancelled, request.slot or 0)
 
-    def _generate(self, request, emit, cancelled) -> Outcome:
-        emitted = 0
-        for i, batch in enumerate(self._batches):
-            if self._error and i == self._error_after:
-                raise self._error
-            while self._gate and not self._gate.acquire(timeout=0.01):
-                if cancelled():
-                    break
-            if cancelled():
-                self.cancelled.append(request)
-                return Outcome(StopType.NONE, Timings(prompt_n=len(request.prompt), predicted_n=emitted))
-            emit(batch)
-            emitted += len(batch)
-        if self._error:
-            raise self._error
-        return self._outcome or finished(request, emitted)
+    def turn(self, answerings: Sequence[ScriptedAnswering]) -> None:
+        for answering in answerings:
+            answering.turn()
+
+
+class ScriptedAnswering:
+    """What a `ScriptedGenerator` does for one request."""
+
+    def __init__(self, generator: ScriptedGenerator, request, emit, cancelled, slot: int) -> None:
+        self.slot = slot
+        self._generator, self._request, self._emit, self._cancelled = generator, request, emit, cancelled
+        self._turns = self._emitted = 0
+        self._result: Outcome | BaseException | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self._result is not None
+
+    def outcome(self) -> Outcome:
+        if isinstance(self._result, BaseException):
+            raise self._result
+        assert self._result is not None
+        return self._result
+
+    def turn(self) -> None:
+        generator, turn = self._generator, self._turns
+        self._turns += 1
+        if generator.error and turn >= min(generator.error_after, len(generator.batches)):
+            self._end(generator.error)
+            return
+        while generator.gate and not generator.gate.acquire(timeout=0.01):
+            if self._cancelled():
+                break
+        if self._cancelled():
+            generator.cancelled.append(self._request)
+            timings = Timings(prompt_n=len(self._request.prompt), predicted_n=self._emitted)
+            self._end(Outcome(StopType.NONE, timings))
+            return
+        self._emit(generator.batches[turn])
+        self._emitted += len(generator.batches[turn])
+        if turn + 1 == len(generator.batches) and not generator.error:
+            self._end(generator.outcome or finished(self._request, self._emitted))
+
+    def _end(self, result: Outcome | BaseException) -> None:
+        self._result = result
+        self._generator.ended.release()
 
 
 def finished(request: GenerationRequest, predicted: int) -> Outcome:
@@ -98,6 +131,7 @@ def card(engine: FakeEngine, template: str = CHATML) -> ModelCard:
         n_ctx=engine.n_ctx,
         n_vocab=engine.n_vocab,
         lane=engine.lane,
+        slots=engine.slots,
     )
 
 
@@ -138,3 +172,11 @@ async def until_waiting(client, requests):
         return f"llamacpp:requests_deferred {requests}.0" in await (await client.get("/metrics")).text()
 
     await until(waiting, f"there are not {requests} requests waiting")
+
+
+async def drain(job) -> list[OutputToken]:
+    """Everything that a job brings until its end."""
+    found = []
+    while (batch := await asyncio.wait_for(job.next(), SECONDS)) is not None:
+        found += batch
+    return found

@@ -1,96 +1,24 @@
-"""The way from the engine's thread to the event loop: order, bounds, and readers that stall or leave."""
+"""The engine's thread: who has a slot, whose turn it is, and what becomes of everybody when something goes wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
-from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, StopType, Timings
+from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.runner import engine_thread
-from pilotfish.daemon.runner.engine_thread import EngineThread, Job
+from pilotfish.daemon.runner import job as job_module
+from pilotfish.daemon.runner.engine_thread import EngineThread
 from pilotfish.hooks.errors import EngineError
-from tests.daemon.runner.scripted import WORDS, ScriptedGenerator
+from tests.daemon.runner.scripted import WORDS, ScriptedGenerator, drain
 from tests.fakes.misbehaviour import RAISED
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 REQUEST = GenerationRequest((2, 3))
-DONE = Outcome(StopType.EOS, Timings())
-
-
-async def drain(job):
-    found = []
-    while (batch := await asyncio.wait_for(job.next(), SECONDS)) is not None:
-        found += batch
-    return found
-
-
-async def test_everything_emitted_arrives_in_order_and_then_the_outcome():
-    job = Job(REQUEST)
-    output_tokens = [OutputToken(i % 30, str(i)) for i in range(10_000)]
-
-    def engine():
-        for start in range(0, len(output_tokens), 7):
-            job.emit(output_tokens[start : start + 7])
-        job.finish(DONE)
-
-    thread = threading.Thread(target=engine)
-    thread.start()
-    assert await drain(job) == output_tokens
-    assert job.outcome() == DONE
-    thread.join()
-
-
-async def test_an_error_of_the_generation_is_raised_when_asked_how_it_ended():
-    job = Job(REQUEST)
-    job.finish(ValueError("broken"))
-    assert await drain(job) == []
-    with pytest.raises(ValueError, match="broken"):
-        job.outcome()
-
-
-async def test_a_full_backlog_holds_the_engine_until_the_reader_takes_something(monkeypatch):
-    monkeypatch.setattr(engine_thread, "MAX_BACKLOG", 3)
-    job = Job(REQUEST)
-    emitted = []
-    twice = threading.Event()
-
-    def engine():
-        for i in range(4):
-            job.emit([OutputToken(i), OutputToken(i)])
-            emitted.append(i)
-            if i == 1:
-                twice.set()
-        job.finish(DONE)
-
-    thread = threading.Thread(target=engine)
-    thread.start()
-    assert await asyncio.to_thread(twice.wait, 60)
-    await asyncio.sleep(0.05)
-    assert emitted == [0, 1]  # the third waits for room
-    assert [e.token for e in await drain(job)] == [0, 0, 1, 1, 2, 2, 3, 3]
-    thread.join()
-
-
-async def test_a_reader_that_stalls_is_given_up(monkeypatch):
-    monkeypatch.setattr(engine_thread, "MAX_BACKLOG", 1)
-    monkeypatch.setattr(engine_thread, "STALLED_AFTER", 0.05)
-    job = Job(REQUEST)
-    job.emit(WORDS)
-    await asyncio.to_thread(job.emit, WORDS)
-    assert job.cancelled()
-
-
-async def test_cancelling_frees_an_engine_that_waits_for_the_reader(monkeypatch):
-    monkeypatch.setattr(engine_thread, "MAX_BACKLOG", 1)
-    job = Job(REQUEST)
-    job.emit(WORDS)
-    blocked = asyncio.create_task(asyncio.to_thread(job.emit, WORDS))
-    await asyncio.sleep(0.05)
-    assert not blocked.done()
-    job.cancel()
-    await asyncio.wait_for(blocked, 60)
 
 
 async def test_every_finished_answer_is_reported_on_the_loop():
@@ -114,7 +42,7 @@ async def test_whatever_a_generation_raises_its_job_ends_and_the_next_is_answere
     with pytest.raises(Exception) as raised:  # noqa: PT011  # an Exception, whatever it was
         job.outcome()
     assert error in (raised.value, raised.value.__cause__)
-    generator._error = None
+    generator.error = None
     assert await drain(thread.submit(REQUEST)) == WORDS
     assert thread.failure == ""
     thread.cancel()
@@ -168,13 +96,13 @@ async def test_a_thread_that_is_lost_ends_every_job_and_says_so(monkeypatch, err
         raise error
 
     thread = await started(ScriptedGenerator())
-    monkeypatch.setattr(thread, "_answer", broken)
+    monkeypatch.setattr(thread, "_begin", broken)
     jobs = [thread.submit(REQUEST) for _ in range(3)]
     gate.set()
     why = await asyncio.wait_for(thread.lost(), SECONDS)
     assert type(error).__name__ in why
     assert thread.waiting == 0
-    assert thread.running is None
+    assert thread.running == {}
     for job in [*jobs, thread.submit(REQUEST)]:
         assert await asyncio.wait_for(drain(job), SECONDS) == []
         with pytest.raises(EngineError, match="thread has ended"):
@@ -193,6 +121,82 @@ async def test_a_thread_that_was_told_to_end_is_not_lost():
     with pytest.raises(EngineError, match="is stopping"):
         thread.submit(REQUEST).outcome()
     lost.cancel()
+
+
+async def test_as_many_requests_are_answered_at_a_time_as_there_are_slots():
+    generator = ScriptedGenerator([WORDS] * 3, gate=threading.Semaphore(0), engine=FakeEngine(slots=2))
+    thread = await started(generator)
+    jobs = [thread.submit(replace(REQUEST, slot=slot)) for slot in (0, 1, 0)]
+    await until(lambda: len(generator.requests) == 2)
+    assert (sorted(thread.running), thread.waiting) == ([0, 1], 1)
+    generator.gate.release(9)
+    assert [await drain(job) for job in jobs] == [WORDS * 3] * 3
+    await ended(thread)
+
+
+async def test_who_waits_for_a_slot_lets_others_pass():
+    gate = threading.Semaphore(0)
+    generator = ScriptedGenerator([WORDS] * 2, gate=gate, engine=FakeEngine(slots=2))
+    thread = await started(generator)
+    first = thread.submit(replace(REQUEST, slot=1))
+    await until(lambda: generator.requests)
+    second, third = (thread.submit(GenerationRequest((slot,), slot=slot)) for slot in (3, 2))  # slots 1 and 0
+    gate.release(2)
+    await until(lambda: len(generator.requests) == 2)
+    assert generator.requests[1] == third.request
+    gate.release(4)
+    for job in (first, second, third):
+        await drain(job)
+    assert generator.requests[2] == second.request
+    await ended(thread)
+
+
+async def test_a_reader_that_takes_nothing_holds_only_its_own_answer(monkeypatch):
+    monkeypatch.setattr(job_module, "MAX_BACKLOG", len(WORDS))
+    generator = ScriptedGenerator([WORDS] * 3, engine=FakeEngine(slots=2))
+    thread = await started(generator)
+    stalled, read = (thread.submit(replace(REQUEST, slot=slot)) for slot in (0, 1))
+    assert await drain(read) == WORDS * 3
+    assert list(thread.running) == [0]
+    assert await drain(stalled) == WORDS * 3
+    await ended(thread)
+
+
+async def test_a_reader_that_stalls_is_given_up_while_nothing_else_runs(monkeypatch):
+    monkeypatch.setattr(job_module, "MAX_BACKLOG", 1)
+    monkeypatch.setattr(job_module, "STALLED_AFTER", 0.05)
+    monkeypatch.setattr(engine_thread, "LOOK", 0.01)
+    generator = ScriptedGenerator([WORDS] * 3)
+    thread = await started(generator)
+    stalled = thread.submit(REQUEST)
+    await until(lambda: generator.cancelled)
+    assert await drain(stalled) == WORDS
+    assert stalled.outcome().stop_type == "none"
+    await ended(thread)
+
+
+@pytest.mark.parametrize("error", RAISED)
+async def test_whatever_one_answer_raises_the_others_go_on(error):
+    class OneFails(ScriptedGenerator):
+        def begin(self, request, emit, cancelled):
+            answering = super().begin(request, emit, cancelled)
+            if request.slot == 1:
+                answering.turn = lambda: answering._end(error)
+            return answering
+
+    generator = OneFails([WORDS] * 3, engine=FakeEngine(slots=3))
+    thread = await started(generator)
+    jobs = [thread.submit(replace(REQUEST, slot=slot)) for slot in range(3)]
+    assert [await drain(job) for job in jobs] == [WORDS * 3, [], WORDS * 3]
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        jobs[1].outcome()
+    assert error in (raised.value, raised.value.__cause__)
+    await ended(thread)
+
+
+async def ended(thread):
+    thread.cancel()
+    assert await asyncio.to_thread(thread.join, SECONDS)
 
 
 async def started(generator):

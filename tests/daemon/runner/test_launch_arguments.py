@@ -27,6 +27,7 @@ def test_everything_ollama_may_pass_to_a_text_model():
     assert launch.name == "/blobs/sha256-ab"
     assert launch.engine_options(None) == EngineOptions(
         n_ctx=4096,
+        slots=2,
         threads=3,
         batch_size=1024,
         gpu_layers=0,
@@ -44,11 +45,34 @@ def test_what_the_launch_leaves_open_stays_open():
 
 
 @pytest.mark.parametrize(
+    ("flags", "environment", "expected"),
+    [
+        ("", {}, 8192 << 20),
+        ("-cram 0", {}, 0),
+        ("--cache-ram 300", {}, 300 << 20),
+        ("--cache-ram -1", {}, None),
+        ("", {"LLAMA_ARG_CACHE_RAM": "5"}, 5 << 20),
+        ("--cache-ram 6", {"LLAMA_ARG_CACHE_RAM": "5"}, 6 << 20),
+    ],
+)
+def test_the_memory_for_conversations_is_what_the_flag_says_or_else_the_variable(
+    flags: str, environment: dict[str, str], expected: int | None
+) -> None:
+    assert parse(["--model", "m.gguf", *flags.split()], environment).cache_ram == expected
+
+
+def test_a_variable_that_is_no_number_is_named() -> None:
+    with pytest.raises(UsageError, match="LLAMA_ARG_CACHE_RAM is set: --cache-ram: expected a whole number"):
+        parse(["--model", "m.gguf"], {"LLAMA_ARG_CACHE_RAM": "much"})
+
+
+@pytest.mark.parametrize(
     ("short", "long"),
     [
         ("-m x", "--model x"),
         ("-c 99", "--ctx-size 99"),
         ("-np 2", "--parallel 2"),
+        ("-sps 0.5", "--slot-prompt-similarity 0.5"),
         ("-t 2", "--threads 2"),
         ("-b 64", "--batch-size 64"),
         ("-ngl 5", "--n-gpu-layers 5"),
@@ -82,6 +106,7 @@ def test_both_spellings_mean_the_same(short, long):
         ("--split-mode layer --main-gpu 2", "main_gpu", None),
         ("--keep -1", "keep", -1),
         ("--no-cache-prompt", "cache_prompt", False),
+        ("-sps 0.25", "slot_similarity", 0.25),
     ],
 )
 def test_special_values(flags, field, value):
@@ -108,6 +133,9 @@ def test_a_template_may_be_given_as_text_or_as_a_file(tmp_path):
         "--port 70000",
         "-c -5",
         "-np 0",
+        "-sps 1.5",
+        "-sps nan",
+        "-sps much",
         "--cache-type-k f12",
         "--flash-attn maybe",
         "--chat-template vicuna",

@@ -18,14 +18,14 @@ from tests.daemon.runner.scripted import ScriptedGenerator, card
 
 generator = ScriptedGenerator()
 main._load = lambda *given: (generator, card(generator.engine))
-answer = engine_thread.EngineThread._answer
+begin = engine_thread.EngineThread._begin
 
-def answer_or_end(thread, generator, job):
+def begin_or_end(thread, generator, job):
     if job.request.n_predict == 5:
         raise SystemExit("the thread is at its end")
-    return answer(thread, generator, job)
+    begin(thread, generator, job)
 
-engine_thread.EngineThread._answer = answer_or_end
+engine_thread.EngineThread._begin = begin_or_end
 sys.exit(start.main(sys.argv[1:]))
 """
 

@@ -83,7 +83,7 @@ async def test_whatever_a_generation_raises_is_an_answer_and_the_server_lives(er
         for stream in (False, True):
             status, body = await ask(client, **BODY, stream=stream)
             assert (status, body["error"]["type"]) == (500, "server_error")
-        generator._error = None
+        generator.error = None
         assert (await ask(client, **BODY))[0] == 200
 
 
@@ -107,7 +107,7 @@ async def test_once_the_engines_thread_is_lost_every_endpoint_says_so(monkeypatc
     def broken(thread, generator, job):
         raise MemoryError
 
-    monkeypatch.setattr(EngineThread, "_answer", broken)
+    monkeypatch.setattr(EngineThread, "_begin", broken)
     async with serving(ScriptedGenerator()) as client:
         assert (await client.get("/health")).status == 200
         answers = [await ask(client, **BODY)]

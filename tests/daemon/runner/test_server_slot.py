@@ -1,4 +1,4 @@
-"""Loading, and requests that share the one slot."""
+"""Loading, and requests that share slots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from pilotfish.daemon.runner.engine_thread import Job
+from pilotfish.daemon.runner.job import Job
 from pilotfish.daemon.runner.server import Server
 from pilotfish.hooks.errors import BrokenModel
 from tests.daemon.runner.scripted import (

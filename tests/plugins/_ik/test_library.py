@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pilotfish.hooks.errors import EngineError
@@ -139,33 +138,6 @@ def test_it_computes_the_same_with_libllama_in_the_same_process(smollm2_path: Pa
     assert together[LlamaVerifier] != together[IkVerifier]
     for name in settings:
         assert digests([name])[name] == together[name]
-
-
-def test_a_state_taken_out_and_put_in_elsewhere_gives_the_same_rows(smollm2_path: Path, pin_of: PinOf) -> None:
-    from pilotfish.plugins._ik.model import IkDialect
-
-    pin, options = pin_of(smollm2_path), EngineOptions(n_ctx=256, threads=1)
-    dialect = IkDialect(options, "logger")
-    model = dialect.open(pin, SETTING, options)
-    first, second = (model.context(SETTING, options, 4) for _ in range(2))
-    try:
-        first.feed(list(range(100, 150)))
-        state = first.state()
-        first.step(7)
-        second.feed([5, 6])  # is forgotten
-        second.restore(state)
-        assert second.size == 50
-        second.step(7)
-        assert np.array_equal(first.row(0), second.row(0))
-        assert second.cut(50)
-        with pytest.raises(EngineError, match="damaged"):
-            second.restore(state[:8] + bytes(64))
-        assert second.size == 0
-        second.feed([5, 6])  # it lives
-    finally:
-        first.close()
-        second.close()
-        model.close()
 
 
 def test_a_footprint_covers_what_a_long_prompt_takes(smollm2_path: Path, pin_of: PinOf) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import EngineOptions, TargetPin
+from pilotfish.plugins.verifiers.ik import IkVerifier
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
 pytestmark = pytest.mark.model
@@ -69,3 +70,15 @@ def test_a_targets_footprint_grows_with_its_context(smollm2_path: Path, pin_of: 
     cell = 30 * 3 * 64 * (2 + 2)  # layers, key-value heads, their size, bf16 keys and f16 values
     mask = 512 * 2
     assert cache(2048) - cache(1024) == 1024 * (cell + mask)
+
+
+@pytest.mark.parametrize("slots", [2, 4])
+def test_a_targets_footprint_has_a_cache_for_each_slot(
+    slots: int, smollm2_path: Path, pin_of: Callable[[Path], TargetPin]
+) -> None:
+    def caches(verifier: LlamaVerifier | IkVerifier, n: int) -> int:
+        return verifier.footprint(pin_of(smollm2_path), EngineOptions(n_ctx=4096, slots=n)).cache
+
+    per_slot = 30 * 3 * 2 * 64 * 4096 * 2  # layers, heads, keys and values, head size, cells, bytes
+    assert caches(LlamaVerifier(), slots) - caches(LlamaVerifier(), 1) == (slots - 1) * per_slot
+    assert caches(IkVerifier(), slots) == slots * caches(IkVerifier(), 1)  # contexts of their own, buffers included

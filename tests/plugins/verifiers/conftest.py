@@ -38,5 +38,5 @@ def engine(engine_of: EngineOf, verifier: str) -> Iterator[CellEngine]:
     """The shared Q4_1 engine, with its slot freed after the test whatever the test did."""
     shared = engine_of("Q4_1", verifier)
     yield shared
-    if shared.session is not None:
-        shared.session.close()
+    for session in list(shared.sessions):
+        session.close()

@@ -98,7 +98,7 @@ def test_rows_of_an_earlier_forward_are_dead(engine: CellEngine) -> None:
 
 
 def test_only_one_session_at_a_time(engine: CellEngine) -> None:
-    with ready(engine, [5, 6]), pytest.raises(ProtocolViolation, match="one slot"):
+    with ready(engine, [5, 6]), pytest.raises(ProtocolViolation, match="open in every slot"):
         engine.open([5, 6], GREEDY)
 
 

@@ -73,3 +73,17 @@ def test_an_answer_continued_in_a_later_request_is_the_same_with_and_without_the
         generate(*windowed, PROMPT, 40, drafts=False, cache=True)
         cached = generate(*windowed, prompt, 20, drafts=True, cache=True)
         assert generate(*windowed, prompt, 20, drafts=False, cache=False) == cached
+
+
+def test_where_the_window_forgets_no_conversation_is_kept_beside_the_slot(
+    windowed: tuple[CellEngine, TargetPin],
+) -> None:
+    engine, _ = windowed
+    engine.remember(lambda held: 1 << 30)
+    first = generate(*windowed, PROMPT, 40, drafts=False, cache=True)
+    generate(*windowed, (1, *range(90, 110)), 4, drafts=False, cache=True)
+    assert generate(*windowed, PROMPT, 40, drafts=False, cache=True) == first
+    if engine.engine.name == "llama":
+        assert "sliding window" in engine.remembered.obstacle
+    else:
+        assert engine.remembered.entries > 0

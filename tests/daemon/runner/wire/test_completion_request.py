@@ -178,7 +178,7 @@ def test_wrong_types_and_hard_limits_are_refused_by_name(field, value):
         {"samplers": list(SAMPLERS), "n_indent": 0, "t_max_predict_ms": 0, "post_sampling_probs": False},
         {"samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature"]},
         {"samplers": "edskypmxt", "xtc_probability": 0.5, "xtc_threshold": 0.9, "lora": [{"id": 0, "scale": 0}]},
-        {"n_cache_reuse": 0, "id_slot": 3, "verbose": False, "return_progress": True, "unheard_of": {"a": 1}},
+        {"n_cache_reuse": 0, "id_slot": -1, "verbose": False, "return_progress": True, "unheard_of": {"a": 1}},
     ],
 )
 def test_what_is_switched_off_or_unknown_does_not_matter(body):

@@ -1,0 +1,14 @@
+"""A request's session on the target, in a slot of its own where the engine has several."""
+
+from __future__ import annotations
+
+from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.hooks.protocols import HasSlots, TargetEngine, TargetSession
+
+
+def open_target(engine: TargetEngine, request: GenerationRequest) -> TargetSession:
+    """Raises ContextOverflow, RequestError or EngineError."""
+    if isinstance(engine, HasSlots) and request.slot is not None:
+        slot = request.slot % engine.slots  # as llama-server: every number is one of a slot
+        return engine.open(request.prompt, request.sampling, cache_prompt=request.cache_prompt, slot=slot)
+    return engine.open(request.prompt, request.sampling, cache_prompt=request.cache_prompt)

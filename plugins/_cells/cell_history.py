@@ -1,0 +1,90 @@
+"""Which ids a sequence's cells hold, how they were written, and how many of them a new prompt may keep.
+
+Keeping a prefix must not change an answer. Where the check at load found that cells do not depend on the block
+that wrote them, any common prefix is kept. Elsewhere a cell is kept only if the new prompt, fed from the start,
+would write it in the very block it was written in: same first and last position. So a kept cell holds the bits that
+feeding the prompt would write, whichever request wrote it, whether it decoded with drafts or without, and whether
+its state was put aside and written back meanwhile.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+
+
+class CellHistory:
+    """Ids in the order of their cells, from position 0 on.
+
+    `block` is the length of a prompt block in tokens; blocks end at its multiples. With `exact`, cells do not depend
+    on the block that wrote them.
+    """
+
+    def __init__(self, block: int, *, exact: bool) -> None:
+        self.tokens = array("i")
+        self.exact = exact
+        self._block = block
+        self._blocks: dict[int, int] = {}  # prompt blocks: first position -> end
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def shared(self, prompt: Sequence[int]) -> int:
+        """How many leading ids are those of `prompt`."""
+        n = min(len(self.tokens), len(prompt))
+        if n == 0:
+            return 0
+        different = np.asarray(self.tokens[:n]) != np.asarray(prompt[:n], dtype=np.int32)
+        return int(different.argmax()) if different.any() else n
+
+    def reusable(self, prompt: Sequence[int]) -> int:
+        """How many leading cells a session on `prompt` may keep; never that of its last token."""
+        last = len(prompt) - 1
+        common = min(self.shared(prompt), last)
+        return common if self.exact else self._whole_blocks(common, last)
+
+    def _whole_blocks(self, common: int, last: int) -> int:
+        keep = 0
+        while keep < common:
+            end = self.block_end(keep, last)
+            if end > common or self._blocks.get(keep) != end:
+                break
+            keep = end
+        return keep
+
+    @property
+    def trusted(self) -> int:
+        """How many leading cells any later prompt may keep at most."""
+        if self.exact:
+            return len(self.tokens)
+        end = 0
+        while end in self._blocks:
+            end = self._blocks[end]
+        return end
+
+    def block_end(self, start: int, last: int) -> int:
+        """Where the prompt block that begins at `start` ends, if `last` tokens are to be fed."""
+        return min((start // self._block + 1) * self._block, last)
+
+    def add_block(self, ids: Sequence[int]) -> None:
+        """One prompt block wrote the cells of `ids`."""
+        start = len(self.tokens)
+        self.tokens.extend(ids)
+        self._blocks[start] = len(self.tokens)
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Decoding wrote the cells of `ids`."""
+        self.tokens.extend(ids)
+
+    def cut(self, size: int) -> None:
+        """Only the first `size` cells are left."""
+        del self.tokens[size:]
+        self._blocks = {start: end for start, end in self._blocks.items() if end <= size}
+
+    def copy(self) -> CellHistory:
+        """One that goes its own way from here."""
+        twin = CellHistory(self._block, exact=self.exact)
+        twin.tokens, twin._blocks = self.tokens[:], dict(self._blocks)
+        return twin

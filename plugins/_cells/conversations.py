@@ -1,0 +1,159 @@
+"""Conversations in host memory: what a slot gives up goes there, and is written back when it comes up again.
+
+The rules are those that llama-server documents for `--cache-ram`, as far as they can be told apart from outside: a
+slot's content is put aside before a prompt that would keep less than half of it, or that another conversation serves
+better; the least recently used go first; one that another begins with is not kept twice. Conversations are told apart
+by their ids, all of them.
+
+A slot comes and goes: nothing here knows how many there are. What a state holds is decided by `CellHistory`, so what
+is put aside, forgotten or written back changes no answer, only how much of a prompt has to be fed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.types import ConversationTotals
+from pilotfish.plugins._cells.cell_history import CellHistory
+from pilotfish.plugins._cells.context import CellState
+from pilotfish.plugins._cells.slot import CellSlot
+
+log = logging.getLogger("pilotfish.verifiers")
+
+MOST = 0.5  # of a conversation; a prompt that keeps less has another subject
+
+Room = Callable[[int], int]
+"""(bytes held now) -> bytes that may be held in all"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptConversation:
+    """What a slot held."""
+
+    history: CellHistory
+    state: CellState
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.state.size + _ids_size(self.history)
+
+
+class Conversations:
+    """The store. Used by the engine's thread; `summary` is safe from any.
+
+    `room` is asked before a conversation is taken in and whenever a slot changes hands; what no longer fits goes.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._entries: list[KeptConversation] = []  # the least recently used first
+        self.summary = ConversationTotals()
+
+    def hand_over(self, slot: CellSlot, prompt: Sequence[int]) -> None:
+        """Before `slot` is used for `prompt`: put aside what it would lose, and write back what serves it better.
+
+        Raises nothing: whatever fails leaves less of the prompt in the slot, which is then fed.
+        """
+        self._fit(0)
+        found = self._better(prompt, slot.history.reusable(prompt))
+        if found is not None or _loses(slot.history, prompt):
+            self._take_in(slot, spared=found)
+        if found is not None:
+            self._write_back(slot, found, prompt)
+        self._sum_up()
+
+    def put_aside(self, slot: CellSlot) -> None:
+        """Before `slot` is cleared. Raises nothing."""
+        self._fit(0)
+        self._take_in(slot)
+        self._sum_up()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self._sum_up()
+
+    @property
+    def _held(self) -> int:
+        return sum(entry.size for entry in self._entries)
+
+    def _better(self, prompt: Sequence[int], than: int) -> KeptConversation | None:
+        """The one that saves the most of `prompt` from being fed, if that is more than `than` tokens."""
+        best = max(self._entries, key=lambda entry: entry.history.reusable(prompt), default=None)
+        return best if best is not None and best.history.reusable(prompt) > than else None
+
+    def _take_in(self, slot: CellSlot, spared: KeptConversation | None = None) -> None:
+        """Keep a copy of what later prompts may use of `slot`, unless it is here already."""
+        if not slot.trim(slot.history.trusted):
+            return
+        history = slot.history
+        for entry in self._entries:
+            if entry.history.shared(history.tokens) == len(history):
+                self._use(entry)
+                return
+        self._entries = [entry for entry in self._entries if entry is spared or not _begins(history, entry.history)]
+        try:
+            if not self._fit(slot.context.state_size() + _ids_size(history), spared):
+                self._count(refused=1)
+                return
+            self._entries.append(KeptConversation(history.copy(), slot.context.state()))
+        except (EngineError, MemoryError) as error:
+            log.warning("%s: a conversation is not remembered: %s", slot.context.name, error)
+            self._count(failed=1)
+
+    def _fit(self, size: int, spared: KeptConversation | None = None) -> bool:
+        """Make room for `size` bytes beside `spared`; False, with nothing lost for it, where there is none."""
+        room = self._room(self._held)
+        self.summary = replace(self.summary, room=room)
+        if size and size + (spared.size if spared else 0) > room:
+            return False
+        while self._held + size > room:
+            oldest = next(entry for entry in self._entries if entry is not spared)
+            self._remove(oldest)
+            self._count(forgotten=1)
+        return True
+
+    def _write_back(self, slot: CellSlot, found: KeptConversation, prompt: Sequence[int]) -> None:
+        try:
+            slot.restore(found.history, found.state)
+        except EngineError as error:
+            log.warning("%s", error)
+            self._count(failed=1)
+            self._remove(found)
+            return
+        self._count(hits=1)
+        if _loses(found.history, prompt):  # the slot leaves it early: who comes back to it finds it
+            self._use(found)
+        else:
+            self._remove(found)
+
+    def _use(self, entry: KeptConversation) -> None:
+        self._remove(entry)
+        self._entries.append(entry)
+
+    def _remove(self, entry: KeptConversation) -> None:
+        self._entries.remove(entry)
+
+    def _count(self, **more: int) -> None:
+        counted = {name: getattr(self.summary, name) + count for name, count in more.items()}
+        self.summary = replace(self.summary, **counted)
+
+    def _sum_up(self) -> None:
+        self.summary = replace(self.summary, entries=len(self._entries), bytes=self._held)
+
+
+def _loses(history: CellHistory, prompt: Sequence[int]) -> bool:
+    """Whether `prompt` keeps less than most of what could be kept."""
+    return min(history.shared(prompt), history.trusted) < MOST * history.trusted
+
+
+def _begins(longer: CellHistory, shorter: CellHistory) -> bool:
+    return shorter.shared(longer.tokens) == len(shorter)
+
+
+def _ids_size(history: CellHistory) -> int:
+    return len(history) * history.tokens.itemsize
