@@ -39,6 +39,7 @@ _T = TypeVar("_T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+_NO_SLOT = {"error": {"message": "no slot available", "type": "unavailable_error", "code": 503}}
 _NOT_FOUND = {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}}
 
 
@@ -169,6 +170,8 @@ class Server:
 
     async def _slots(self, request: web.Request) -> web.Response:
         running = self._engine.running
+        if running and request.query.get("fail_on_no_slot"):
+            return json_response(_NO_SLOT, 503)
         return json_response(slots_json(self._model, running.request if running else None))
 
     async def _adapters(self, request: web.Request) -> web.Response:
