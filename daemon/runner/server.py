@@ -40,6 +40,7 @@ _T = TypeVar("_T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+_NO_SLOT = {"error": {"message": "no slot available", "type": "unavailable_error", "code": 503}}
 _NOT_FOUND = {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}}
 
 
@@ -169,7 +170,10 @@ class Server:
         return json_response(models_json(self._model))
 
     async def _slots(self, request: web.Request) -> web.Response:
-        return json_response(slots_json(self._model, self._engine.running))
+        running = self._engine.running
+        if len(running) >= self._model.slots and request.query.get("fail_on_no_slot"):
+            return json_response(_NO_SLOT, 503)
+        return json_response(slots_json(self._model, running))
 
     async def _adapters(self, request: web.Request) -> web.Response:
         return json_response([])  # a launch with adapters is stock's
