@@ -23,7 +23,7 @@ A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Wha
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
 `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
 `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RemembersConversations` and `ReadsPromptsApart`; of its
-probes, `ReadsLogits`.
+sessions, `ShiftsContext`; of its probes, `ReadsLogits`.
 """
 
 from __future__ import annotations
@@ -292,6 +292,28 @@ class TargetSession(Protocol):
 
     def close(self) -> None:
         """Free the slot. The cache may be kept for a later request with the same prefix."""
+        ...
+
+
+@runtime_checkable
+class ShiftsContext(Protocol):
+    """A target session whose cache can forget tokens in its middle, so that an answer goes on past its context's end.
+
+    The history stays whole, and so do its acknowledgements: only the cache forgets. One that is a plain `TargetSession`
+    ends with its context.
+    """
+
+    @property
+    def can_shift(self) -> bool:
+        """Whether this model's cache can."""
+        ...
+
+    def shift(self, keep: int, discard: int) -> None:
+        """Forget `discard` of the tokens that the cache holds behind the first `keep`; those that follow move down.
+
+        Between a commit and a verify. What has to be fed again is fed by `prefill`, as a prompt is. What the cache
+        holds afterwards must not depend on the rounds that committed its tokens. Raises EngineError.
+        """
         ...
 
 

@@ -198,6 +198,7 @@ class EngineOptions:
     threads: int | None = None  # None: the engine's own choice
     batch_size: int = 512  # tokens fed per prefill block
     gpu_layers: int | None = None
+    main_gpu: int | None = None  # the one accelerator that may be used; None: all of them
     use_mmap: bool = True
     cache_type_k: str | None = None  # set only when the user asked for it
     cache_type_v: str | None = None

@@ -67,7 +67,7 @@ def identity_of(
     return Identity(
         weights=tuple(weight.digest for weight in pin.weights),
         engines=tuple(sorted(engines.items())),
-        device=device_name(),
+        device=device_name() if options.main_gpu is None else f"{device_name()}, accelerator {options.main_gpu} alone",
         threads=options.threads,
         gpu_layers=options.gpu_layers,
         cache_type_k=options.cache_type_k,

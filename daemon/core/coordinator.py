@@ -11,10 +11,10 @@ and an empty proposal is just a plain step.
 
 A session moves through these states, and only forwards::
 
-    PREFILL ──> READY <──> VERIFIED ──> DONE
+    PREFILL <─> READY <──> VERIFIED ──> DONE
         └─────────┴───────────┴──────> DONE | FAILED
 
-    PREFILL   prompt blocks are being fed; may stop between two
+    PREFILL   prompt blocks are being fed; may stop between two. Again after a full context forgot tokens
     READY     target and drafters hold the same history
     VERIFIED  a forward was run and not yet committed; the only ways out are commit and rollback
     DONE      ended by a token, a stop string, the budget, or because the client left
@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pilotfish.daemon.core.context_window import ContextWindow
 from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.costs import Round
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, StopType
@@ -89,6 +90,7 @@ class Coordinator:
         self.controller = controller
         self._clock = clock
         self._expected = RunningDigest(request.prompt)
+        self._window = ContextWindow(engine.n_ctx, request.shift, target)
         self._text = OutputText(request.stop)
         self._stop_type = StopType.NONE
         self._truncated = False
@@ -100,6 +102,8 @@ class Coordinator:
 
         Raises what the target raises; then, and wherever else a session is left before its end, `undo` comes next.
         """
+        if self._window.full(self._expected.position):
+            self.make_room()
         if self.state is State.PREFILL:
             self.prefill()
             return []
@@ -109,8 +113,8 @@ class Coordinator:
 
     @property
     def reading(self) -> bool:
-        """Whether there is more of the prompt to be fed."""
-        return self.state is State.PREFILL
+        """Whether there is more of the prompt to be fed, or a full context to be emptied, before the next round."""
+        return self.state is State.PREFILL or self._window.full(self._expected.position)
 
     def prefill(self) -> None:
         """Feed the next prompt block."""
@@ -121,16 +125,22 @@ class Coordinator:
         else:
             self.state = State.READY
 
+    def make_room(self) -> None:
+        """Have a full context forget."""
+        self._window.make_room(self._expected.position)
+        self._truncated = True
+        self.state = State.PREFILL
+
     def propose(self) -> Draft:
         """Begin a round: what is to be verified in its forward."""
-        self._started, position = self._clock(), self._expected.position
+        self._started, position = self._clock(), self._window.held(self._expected.position)
         draft = self._proposing.draft(position, self._room(position))
         self._drafted = self._clock()
         return draft
 
     def room(self) -> int:
         """How many rows the next forward may have: every one fits the budget, the context and the lane."""
-        return self._room(self._expected.position)
+        return self._room(self._window.held(self._expected.position))
 
     def take(self, rows: Rows, draft: Draft, shared: SharedForward | None = None) -> list[OutputToken]:
         """End a round with its forward's `rows`: the tokens that are committed, at least one.
@@ -165,7 +175,7 @@ class Coordinator:
 
     def _room(self, position: int) -> int:
         """How many tokens the round may commit: every one fits the budget, the context and the lane."""
-        room = min(self._engine.n_ctx - position, self._engine.lane.widest_at(position))
+        room = min(self._window.room(self._expected.position), self._engine.lane.widest_at(position))
         if self._request.n_predict > 0:
             room = min(room, self._request.n_predict - self._tally.predicted)
         return room
@@ -184,21 +194,23 @@ class Coordinator:
         self._tally.predicted += 1
         n_probs = self._request.sampling.n_probs
         logprob = rows.logprobs(i, token, n_probs) if n_probs > 0 else None
-        ended = self._ended_by(token)
         piece = self._engine.tokenizer.piece(token, special=token in self._request.preserved)
+        ended = self._ended_by(token, piece)
         text = self._text.push(piece, last=ended is not StopType.NONE)
         if self._text.stopping_word and ended is not StopType.EOS:
             ended = StopType.WORD
         self._stop_type = ended
         return OutputToken(token, text, drafted, logprob)
 
-    def _ended_by(self, token: int) -> StopType:
+    def _ended_by(self, token: int, piece: bytes) -> StopType:
         if token in self._engine.eog:
             return StopType.EOS
         if self._request.n_predict > 0 and self._tally.predicted >= self._request.n_predict:
             return StopType.LIMIT
-        if len(self._request.prompt) + self._tally.predicted >= self._engine.n_ctx:
+        if self._window.ends(len(self._request.prompt) + self._tally.predicted):
             self._truncated = True
+            return StopType.LIMIT
+        if b"\n" in piece and 0 < self._request.line_ms < self._tally.milliseconds():
             return StopType.LIMIT
         return StopType.NONE
 
@@ -240,6 +252,7 @@ class Coordinator:
             timings=self._tally.timings(len(self._request.prompt), self._target.cached),
             stopping_word=self._text.stopping_word if self._stop_type is StopType.WORD else "",
             truncated=self._truncated,
+            discarded=self._window.discarded,
             slot=self._target.slot_id if isinstance(self._target, SlotSession) else 0,
             parity=lane.parity,
             lane=lane.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pilotfish.daemon.core.context_window import ContextShift
 from pilotfish.hooks.types import Parity, SamplingParams, SessionReport, TokenLogprob
 
 
@@ -12,7 +13,8 @@ from pilotfish.hooks.types import Parity, SamplingParams, SessionReport, TokenLo
 class GenerationRequest:
     """What to generate. `prompt` is not empty; `n_predict` is -1 for "until the end", else a budget in tokens.
 
-    `preserved` are control tokens whose text belongs to the answer. `slot` is the one it wants; None: any.
+    `preserved` are control tokens whose text belongs to the answer. Without a `shift` an answer ends with the context.
+    `slot` is the one it wants; None: any.
     """
 
     prompt: tuple[int, ...]
@@ -22,6 +24,8 @@ class GenerationRequest:
     cache_prompt: bool = True
     speculate: bool = True
     preserved: frozenset[int] = frozenset()
+    shift: ContextShift | None = None
+    line_ms: int = 0  # milliseconds after the first token from which on a line break ends the answer; 0: none does
     slot: int | None = None
 
 
@@ -65,6 +69,7 @@ class Outcome:
     timings: Timings
     stopping_word: str = ""
     truncated: bool = False  # the context was full
+    discarded: int = 0  # tokens that the context forgot, so that the answer could go on
     slot: int = 0  # in which it was answered
     parity: Parity = Parity.LANE
     lane: str = ""

@@ -24,6 +24,10 @@ class Tally:
         """Proposed tokens that were verified."""
         return self._drafted
 
+    def milliseconds(self) -> float:
+        """Since the first token was committed; 0 before."""
+        return 1000 * (self._clock() - self._first_token) if self._rounds else 0.0
+
     def count(self, round: Round, ended: float) -> None:
         """A round was committed, at `ended`."""
         self._rounds += 1

@@ -50,13 +50,16 @@ class Final(Piece):
     eval_duration: int = 0
 
 
-def completion_body(prompt: str | Sequence[int], settings: AnswerSettings, options: Options) -> dict[str, Any]:
-    """The runner's request for one answer."""
+def completion_body(
+    prompt: str | Sequence[int], settings: AnswerSettings, options: Options, *, shift: bool
+) -> dict[str, Any]:
+    """The runner's request for one answer. With `shift`, a full context may forget."""
     body: dict[str, Any] = {
         "prompt": prompt if isinstance(prompt, str) else list(prompt),
         "cache_prompt": True,
         "return_tokens": True,
         "return_drafted": True,
+        "context_shift": shift,
         **completion_fields(options),
     }
     if settings.n_probs:
@@ -67,12 +70,12 @@ def completion_body(prompt: str | Sequence[int], settings: AnswerSettings, optio
 
 
 async def answer(
-    lease: Lease, prompt: str | Sequence[int], settings: AnswerSettings, options: Options
+    lease: Lease, prompt: str | Sequence[int], settings: AnswerSettings, options: Options, *, shift: bool
 ) -> AsyncGenerator[Piece, None]:
     """Pieces in order, then exactly one Final. Log-probabilities of tokens without text travel with the next piece."""
     ids: list[int] = []
     waiting: list[Logprob] = []
-    body = completion_body(prompt, settings, options)
+    body = completion_body(prompt, settings, options, shift=shift)
     async with contextlib.aclosing(lease.client.completion(body)) as events:
         async for event in events:
             text, tokens = str(event.get("content", "")), _ids(event.get("tokens"))

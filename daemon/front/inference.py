@@ -99,8 +99,10 @@ class Inference:
             if settings.debug_render_only:
                 yield Done(rendered=text)
                 return
-            prompt = await _shortened(lease, model, prompt, settings, options)
-            async with contextlib.aclosing(answer(lease, prompt, settings, options)) as pieces:
+            shift = prompts.shifts(model, settings)
+            may_lose = settings.truncate and shift
+            prompt = await prompts.shortened(lease, prompt, num_keep=options.num_keep, allowed=may_lose)
+            async with contextlib.aclosing(answer(lease, prompt, settings, options, shift=shift)) as pieces:
                 async for piece in pieces:
                     context = (*prompt, *piece.tokens) if with_context and not isinstance(prompt, str) else None
                     yield _event(piece, started, loaded, options, context)
@@ -126,13 +128,6 @@ async def _generate_prompt(request: GenerateRequest, lease: Lease, model: Served
 async def _chat_prompt(request: ChatRequest, lease: Lease, model: ServedModel) -> tuple[str, Prompt]:
     messages = prompts.chat_messages(request, model)
     return await prompts.fit(lease, model, messages, truncate=request.settings.truncate)
-
-
-async def _shortened(
-    lease: Lease, model: ServedModel, prompt: Prompt, settings: AnswerSettings, options: Options
-) -> Prompt:
-    allowed = prompts.may_shorten(model, settings)
-    return await prompts.shortened(lease, prompt, num_keep=options.num_keep, allowed=allowed)
 
 
 def _event(piece: Piece, started: float, loaded: float, options: Options, context: tuple[int, ...] | None) -> Event:

@@ -15,13 +15,14 @@ from pilotfish.hooks.errors import RequestError
 log = logging.getLogger("pilotfish.front")
 
 MAX_WARNINGS = 8  # for one request
+LONGEST_ANSWER = 10  # contexts, as in Ollama: a full one may forget, and some models never end by themselves
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Every option of Ollama, at Ollama's defaults, and two of our own (`speculate`, `return_tokens`).
 
-    A seed of -1 is random; `num_predict` -1 goes on until the model ends or the context is full.
+    A seed of -1 is random; `num_predict` -1 goes on until the model ends, at most for ten contexts.
     """
 
     num_keep: int = 4
@@ -126,8 +127,9 @@ def _strings(name: str, value: Any) -> tuple[str, ...]:
 
 def completion_fields(options: Options) -> dict[str, Any]:
     """The sampling part of a runner's `/completion` body."""
+    longest = LONGEST_ANSWER * options.num_ctx
     return {
-        "n_predict": max(options.num_predict, -1),
+        "n_predict": options.num_predict if 0 <= options.num_predict <= longest else longest,
         "n_keep": options.num_keep,
         "temperature": options.temperature,
         "top_k": options.top_k,

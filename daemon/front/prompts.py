@@ -117,10 +117,9 @@ async def with_context(lease: Lease, context: Sequence[int], prompt: str) -> lis
     return [*context, *await lease.client.tokenize(prompt, add_special=False)]
 
 
-def may_shorten(model: ServedModel, settings: AnswerSettings) -> bool:
-    """Whether a prompt may lose what does not fit: the request says, or else what kind of model it is, as in Ollama."""
-    shift = model.can_shift if settings.shift is None else settings.shift
-    return settings.truncate and shift
+def shifts(model: ServedModel, settings: AnswerSettings) -> bool:
+    """Whether a full context may forget: the request says, or else what kind of model it is, as in Ollama."""
+    return model.can_shift if settings.shift is None else settings.shift
 
 
 async def shortened(lease: Lease, prompt: str | list[int], *, num_keep: int, allowed: bool) -> str | list[int]:

@@ -21,7 +21,7 @@ from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.member import DrafterState
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
-from pilotfish.daemon.lab.long_prompts import after_text, natural_text
+from pilotfish.daemon.lab.depths import after_text, natural_text
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry

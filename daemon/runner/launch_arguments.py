@@ -1,8 +1,7 @@
 """llama-server's command line, as Ollama writes it, parsed into one frozen value.
 
-Three kinds of flags: those that shape the engine, those that are harmless here (logging, the web page), and those
-that ask for something this runner does not do. The last kind is refused by name, so that the caller can start the
-stock server instead.
+`launch_flags` lists every flag; the served ones are read here. One that asks for what this runner does not do is
+refused by name, so that the caller can start the stock server instead.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pilotfish.daemon.runner.launch_flags import BY_NAME, Handling, words_of
+from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.blob_users import Blob, blob_of
@@ -20,7 +21,6 @@ from pilotfish.manifests.blob_users import Blob, blob_of
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 DEFAULT_CONTEXT = 4096  # tokens, when the launch does not say (or says 0)
 DEFAULT_CACHE_RAM = 8192 << 20  # bytes, llama-server's own
-CACHE_RAM_VARIABLE = "LLAMA_ARG_CACHE_RAM"  # llama-server reads it where the flag is not given
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Launch:
     threads: int | None = None
     batch_size: int = 512
     gpu_layers: int | None = None
+    main_gpu: int | None = None  # the only accelerator to use; None: all of them
     use_mmap: bool = True
     cache_type_k: str | None = None
     cache_type_v: str | None = None
@@ -44,7 +45,9 @@ class Launch:
     chat_template: str = ""  # a template's text, or "chatml"; empty means the model's own
     n_predict: int = -1  # tokens, for requests that set none
     cache_ram: int | None = DEFAULT_CACHE_RAM  # bytes for conversations outside the slots; None: no limit, 0: none
-    context_shift: bool = False  # asked for; this runner ends an answer with `limit` at a full context instead
+    context_shift: bool = False  # a full context forgets its beginning, but for its first `keep` tokens
+    keep: int = 0
+    cache_prompt: bool = True
     blob: Blob | None = None  # whose weights `model` is, if it lies in a model store and somebody looked
 
     @property
@@ -61,6 +64,11 @@ class Launch:
         """The same launch with its `blob`. Opens every manifest of the store: to be asked once in a process."""
         return replace(self, blob=blob_of(self.model))
 
+    @property
+    def defaults(self) -> RequestDefaults:
+        """What holds for requests that do not say otherwise."""
+        return RequestDefaults(self.n_predict, self.context_shift, self.keep, self.cache_prompt, self.parallel)
+
     def engine_options(self, state_dir: Path | None) -> EngineOptions:
         """What the verifier is asked to load; each slot gets its share of the context."""
         return EngineOptions(
@@ -70,6 +78,7 @@ class Launch:
             threads=self.threads,
             batch_size=self.batch_size,
             gpu_layers=self.gpu_layers,
+            main_gpu=self.main_gpu,
             use_mmap=self.use_mmap,
             cache_type_k=self.cache_type_k,
             cache_type_v=self.cache_type_v,
@@ -79,31 +88,40 @@ class Launch:
 
 
 def parse(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> Launch:
-    """A launch from `argv` (without the program's name) and llama-server's variables in `environment`.
+    """A launch from `argv` (without the program's name), and from what `environment` says before it.
 
-    Raises UsageError, naming the flag and the remedy.
+    Raises UsageError, naming the flag or the variable and the remedy.
     """
     seen: dict[str, object] = {}
-    if CACHE_RAM_VARIABLE in environment:
-        seen.update(_cache_ram(CACHE_RAM_VARIABLE, environment[CACHE_RAM_VARIABLE]))
+    for variable, words in words_of(environment):
+        try:
+            _take(words, seen)
+        except UsageError as error:
+            raise UsageError(f"{variable} is set: {error}, or unset it") from error
     words = list(argv)
     while words:
-        flag = words.pop(0)
-        if flag in _REFUSED:
-            raise UsageError(f"{flag}: {_REFUSED[flag]}; start the stock llama-server for this model")
-        if flag in _SWITCHES:
-            seen.update(_SWITCHES[flag])
-        elif flag in _VALUES or flag in _IGNORED_VALUES:
-            if not words:
-                raise UsageError(f"{flag}: a value is missing; give one after the flag")
-            text = words.pop(0)
-            if reader := _VALUES.get(flag):
-                seen.update(reader(flag, text))
-        elif flag not in _IGNORED_SWITCHES:
-            raise UsageError(f"{flag}: not a flag this runner knows; start the stock llama-server for this launch")
+        _take(words, seen)
     if "model" not in seen:
         raise UsageError("--model: missing; name the GGUF file to serve")
+    main_gpu = seen.pop("main_gpu", 0)
+    if seen.pop("one_gpu", False):  # where layers are split, there is no main one
+        seen["main_gpu"] = main_gpu
     return Launch(**seen)  # type: ignore[arg-type]  # the tables below only produce Launch's own fields
+
+
+def _take(words: list[str], seen: dict[str, object]) -> None:
+    """Take one flag and its values from the front of `words`, and what it says into `seen`. Raises UsageError."""
+    name = words.pop(0)
+    flag = BY_NAME.get(name)
+    if flag is None:
+        raise UsageError(f"{name}: not a flag this runner knows; start the stock llama-server for this launch")
+    if len(words) < flag.values:
+        raise UsageError(f"{name}: a value is missing; give one after the flag")
+    values = [words.pop(0) for _ in range(flag.values)]
+    if flag.handling is Handling.STOCK and not (values and values[0] in flag.usual):
+        raise UsageError(f"{name}: {flag.about}; start the stock llama-server for this model")
+    if flag.handling is Handling.SERVED:
+        seen.update(_VALUES[name](name, values[0]) if values else _SWITCHES[name])
 
 
 def model_path(argv: Sequence[str]) -> Path:
@@ -209,7 +227,10 @@ _VALUES: dict[str, _Reader] = {
     **dict.fromkeys(("-ctk", "--cache-type-k"), _choice("cache_type_k", _CACHE_TYPE)),
     **dict.fromkeys(("-ctv", "--cache-type-v"), _choice("cache_type_v", _CACHE_TYPE)),
     **dict.fromkeys(("-fa", "--flash-attn"), _choice("flash_attention", {"on": True, "off": False, "auto": None})),
-    "--load-mode": _choice("use_mmap", _LOAD_MODE),
+    "--keep": _whole("keep", -1),
+    **dict.fromkeys(("-sm", "--split-mode"), _choice("one_gpu", {"none": True, "layer": False})),
+    **dict.fromkeys(("-mg", "--main-gpu"), _whole("main_gpu", 0)),
+    **dict.fromkeys(("-lm", "--load-mode"), _choice("use_mmap", _LOAD_MODE)),
     "--chat-template": _template,
     "--chat-template-file": _template_file,
 }
@@ -219,31 +240,6 @@ _SWITCHES: dict[str, Mapping[str, object]] = {
     "--mmap": {"use_mmap": True},
     "--context-shift": {"context_shift": True},
     "--no-context-shift": {"context_shift": False},
-}
-
-# Nothing to do: logging, the web page, and limits on things this runner never does. The physical batch (-ub) is
-# the engine's own affair; the number of prompt tokens to keep (--keep) means nothing without context shift.
-_HARMLESS_SWITCHES = """
-    --no-webui --webui --no-ui --ui --offline --no-log-prefix --no-log-timestamps --log-prefix --log-timestamps
-    --log-disable -v --verbose --log-verbose --jinja --no-jinja --metrics --slots --no-slots --no-warmup --warmup
-    --no-mmproj-offload --mmproj-offload --no-mmproj --cont-batching -cb --no-perf --cache-prompt
-    --spec-draft-backend-sampling
-"""
-_HARMLESS_VALUES = """
-    -lv --verbosity --log-verbosity --log-file --log-colors -ub --ubatch-size --keep -tb --threads-batch
-    --image-min-tokens --image-max-tokens --split-mode -sm --main-gpu -mg --spec-draft-n-max --spec-draft-n-min
-    --timeout -to --threads-http --prio --poll
-"""
-_IGNORED_SWITCHES = frozenset(_HARMLESS_SWITCHES.split())
-_IGNORED_VALUES = frozenset(_HARMLESS_VALUES.split())
-
-_REFUSED = {
-    **dict.fromkeys(("-mm", "--mmproj", "-mmu", "--mmproj-url"), "images and audio are not served here"),
-    **dict.fromkeys(("--lora", "--lora-scaled"), "LoRA adapters are not applied here"),
-    **dict.fromkeys(("--embedding", "--embeddings", "--rerank", "--reranking"), "embeddings are not served here"),
-    **dict.fromkeys(
-        ("--spec-type", "--spec-draft-model", "-md", "--model-draft"), "llama-server's own speculation is not done here"
-    ),
-    "--control-vector": "control vectors are not applied here",
-    "--list-devices": "devices are listed by the stock server",
+    "--cache-prompt": {"cache_prompt": True},
+    "--no-cache-prompt": {"cache_prompt": False},
 }

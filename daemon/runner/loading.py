@@ -66,8 +66,6 @@ def load(launch: Launch, config: Config, state_dir: Path, *, must_gain: bool = F
         "certified" if certificate else "not certified",
         lane.reason,
     )
-    if launch.context_shift:
-        log.info("--context-shift: an answer that fills the context ends there, with stop_type limit")
     costs = CostModel(lane.widths)
     costs.seed(certificate.costs if certificate else ())
     budget, names = config.engine.certify_budget_s, [verifier.name for verifier in verifiers]
@@ -149,6 +147,7 @@ def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMe
         n_ctx=engine.n_ctx,
         n_vocab=engine.n_vocab,
         lane=engine.lane,
+        adds_bos=pin.tokenizer.add_bos,
         slots=engine.slots if isinstance(engine, HasSlots) else 1,
         vocab_type=_VOCAB_TYPES.get(pin.tokenizer.model, 0),
         n_ctx_train=metadata.context_length,

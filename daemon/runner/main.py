@@ -110,7 +110,7 @@ async def serve(
     stock = floor.stock()
     sidecar = Sidecar(stock, arguments, settings.engine.sidecar_idle_s) if stock else None
     server = Server(
-        lambda: _load(launch, settings, ready, floor), host=launch.host, n_predict=launch.n_predict, sidecar=sidecar
+        lambda: _load(launch, settings, ready, floor), host=launch.host, defaults=launch.defaults, sidecar=sidecar
     )
     try:
         listening = await listeners(launch.host, launch.port)

@@ -25,6 +25,7 @@ class ModelCard:
     n_ctx: int
     n_vocab: int
     lane: Lane
+    adds_bos: bool = False  # prompts begin with a token that the tokenizer adds
     slots: int = 1
     vocab_type: int = 0
     n_ctx_train: int = 0

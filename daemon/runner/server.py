@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -14,6 +14,7 @@ from pilotfish.daemon.http.gate import gate
 from pilotfish.daemon.http.json_text import kind, parse_object
 from pilotfish.daemon.registry.containment import guarded
 from pilotfish.daemon.runner.conversation_memory import remembered_by
+from pilotfish.daemon.runner.endpoints import unserved_routes
 from pilotfish.daemon.runner.engine_thread import EngineThread, Generates
 from pilotfish.daemon.runner.handover import Handover
 from pilotfish.daemon.runner.metrics import CONTENT_TYPE, Metrics
@@ -23,9 +24,10 @@ from pilotfish.daemon.runner.responding import ResponseFormat, json_response, re
 from pilotfish.daemon.runner.sidecar import Sidecar
 from pilotfish.daemon.runner.wire import completion, openai_answers
 from pilotfish.daemon.runner.wire.chat_request import completion_body, leave_to_stock, read_conversation
-from pilotfish.daemon.runner.wire.completion_request import CompletionRequest, read_completion
+from pilotfish.daemon.runner.wire.completion_request import NO_DEFAULTS, CompletionRequest, read_completion
 from pilotfish.daemon.runner.wire.fields import Fields
 from pilotfish.daemon.runner.wire.prompt_ids import tokenize
+from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
 from pilotfish.hooks.errors import EngineError, PilotfishError, RequestError, UnsupportedRequest
 from pilotfish.hooks.protocols import Tokenizer
 
@@ -39,6 +41,7 @@ _T = TypeVar("_T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+_NO_SLOT = {"error": {"message": "no slot available", "type": "unavailable_error", "code": 503}}
 _NOT_FOUND = {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}}
 
 
@@ -50,16 +53,21 @@ class Server:
     """
 
     def __init__(
-        self, load: Load, *, host: str = "127.0.0.1", n_predict: int = -1, sidecar: Sidecar | None = None
+        self,
+        load: Load,
+        *,
+        host: str = "127.0.0.1",
+        defaults: RequestDefaults = NO_DEFAULTS,
+        sidecar: Sidecar | None = None,
     ) -> None:
-        """`host` is where it listens."""
+        """`host` is where it listens, `defaults` what the launch says for every request."""
         self.metrics = Metrics()
         self.handover = Handover()
         middlewares = [_errors, gate(host), self.handover.watch, self._ready, self._beside]
         self.app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
         self._load = load
         self._sidecar = sidecar
-        self._n_predict = n_predict
+        self._defaults = defaults
         self._card: ModelCard | None = None
         self._engine = EngineThread(self._load_generator, self.metrics.count)
         self._add_routes()
@@ -126,10 +134,10 @@ class Server:
             "/metrics": self._metrics,
             "/models": self._models,
             "/slots": self._slots,
+            "/lora-adapters": self._adapters,
             "/pilotfish/explain": self._explain,
         }
-        post: dict[str, _Handler] = dict.fromkeys(_NOT_HERE, _not_here) | dict.fromkeys(_NOWHERE, _nowhere)
-        post |= {
+        post: dict[str, _Handler] = {
             "/completion": self._completion,
             "/completions": self._completion,
             "/v1/completions": self._openai_completion,
@@ -142,6 +150,7 @@ class Server:
         aliases = {"/v1/health": self._health, "/v1/models": self._models}
         self.app.add_routes(web.get(path, handler) for path, handler in (get | aliases).items())
         self.app.add_routes(web.post(path, handler) for path, handler in post.items())
+        self.app.add_routes(unserved_routes())
 
     @property
     def _model(self) -> ModelCard:
@@ -163,7 +172,13 @@ class Server:
         return json_response(models_json(self._model))
 
     async def _slots(self, request: web.Request) -> web.Response:
-        return json_response(slots_json(self._model, self._engine.running))
+        running = self._engine.running
+        if len(running) >= self._model.slots and request.query.get("fail_on_no_slot"):
+            return json_response(_NO_SLOT, 503)
+        return json_response(slots_json(self._model, running))
+
+    async def _adapters(self, request: web.Request) -> web.Response:
+        return json_response([])  # a launch with adapters is stock's
 
     async def _metrics(self, request: web.Request) -> web.Response:
         self.metrics.processing = len(self._engine.running)
@@ -239,7 +254,8 @@ class Server:
     ) -> CompletionRequest:
         def read(raw: bytes) -> CompletionRequest:
             body = change(parse_object(raw))
-            return read_completion(body, self._tokenizer, self._model.n_vocab, n_predict=self._n_predict)
+            card = self._model
+            return read_completion(body, self._tokenizer, card.n_vocab, self._defaults, adds_bos=card.adds_bos)
 
         return await _off_loop(await request.read(), read, blocks=blocks)
 
@@ -247,35 +263,6 @@ class Server:
         self, http: web.Request, request: CompletionRequest, response_format: ResponseFormat
     ) -> web.StreamResponse:
         return await respond(http, request, response_format, self._engine, self._tokenizer, self._model.n_ctx)
-
-
-_NOT_HERE = {
-    "/infill": "infilling",
-    "/v1/responses": "the responses API",
-    "/v1/messages": "the messages API",
-    "/lora-adapters": "LoRA adapters",
-}
-
-# What stock refuses as well, with the same status, when it is launched without a flag for it; with that flag, the
-# launch is stock's. Starting a second server to hear it say no would cost the memory for the model once more.
-_NOWHERE = {
-    **dict.fromkeys(("/embedding", "/embeddings", "/v1/embeddings"), "embeddings"),
-    **dict.fromkeys(("/rerank", "/v1/rerank"), "reranking"),
-    "/v1/audio/transcriptions": "audio",
-    "/props": "changing global properties",
-}
-
-
-async def _not_here(request: web.Request) -> NoReturn:
-    raise UnsupportedRequest(
-        f"This server does not support {_NOT_HERE[request.path]}. Turn speculation off for this model to reach the "
-        "stock llama-server"
-    )
-
-
-async def _nowhere(request: web.Request) -> web.Response:
-    refusal = UnsupportedRequest(f"This server does not support {_NOWHERE[request.path]}. Start it with a flag for it")
-    return json_response({"error": completion.error_json(refusal)}, 501)
 
 
 async def _off_loop(raw: bytes, work: Callable[[bytes], _T], *, blocks: bool = False) -> _T:

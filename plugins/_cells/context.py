@@ -82,6 +82,15 @@ class CellContext(ABC):
     def _remove_all(self) -> None:
         """Make the cache forget every cell."""
 
+    @property
+    @abstractmethod
+    def can_shift(self) -> bool:
+        """Whether a full cache may forget: false for models in which what is left cannot take new positions."""
+
+    @abstractmethod
+    def _shift(self, keep: int, discard: int) -> bool:
+        """Make the cache forget `discard` cells after the first `keep`, and move those that follow down."""
+
     @abstractmethod
     def _state_size(self) -> int:
         """Bytes of the sequence's state."""
@@ -163,6 +172,16 @@ class CellContext(ABC):
         if not self._remove(size):
             return False
         self.size = size
+        return True
+
+    def shift(self, keep: int, discard: int) -> bool:
+        """Forget `discard` cells after the first `keep`; those that follow take the places before them, rotated.
+
+        False where cells of this type cannot be moved: what the cache then holds is unknown, so `clear` it.
+        """
+        if not self._shift(keep, discard):
+            return False
+        self.size -= discard
         return True
 
     def clear(self) -> None:

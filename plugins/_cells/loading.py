@@ -139,6 +139,8 @@ def _lane_fact(
     threads = options.threads or default_threads()
     long_enough = context.cells > 256
     decides = [weights, build.fingerprint, asdict(setting), threads, options.gpu_layers, environment, long_enough]
+    if options.main_gpu is not None:
+        decides.append(options.main_gpu)
     return f"lane {hashlib.sha256(json.dumps(decides).encode()).hexdigest()}"
 
 

@@ -7,6 +7,10 @@
 The cells hold the history minus its last token, the pending one, which leads every forward. A forward of
 width w adds w cells; a commit of n tokens keeps n of them (pending and the first n - 1 picks, whose ids the
 forward held) and cuts the rejected proposals and the padding, nothing else.
+
+A full context may forget ids behind the first ones (`shift`, from READY): the history stays whole, the cells hold what
+was kept of it. Where they cannot be moved, they are fed again, in prompt blocks (PREFILLING). Moved cells saw ids that
+are gone, so no later prompt may have them.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ from pilotfish.hooks.errors import EngineError, ProtocolViolation
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, Lane, TokenLogprob
 from pilotfish.plugins._cells.dialect import Sampler
+from pilotfish.plugins._cells.kept_ids import KeptIds
 from pilotfish.plugins._cells.logprobs import token_logprob
+from pilotfish.plugins._cells.shift import shift
 from pilotfish.plugins._cells.slot import CellSlot
 from pilotfish.plugins._cells.tokenizer import CellTokenizer
 
@@ -56,6 +62,7 @@ class CellSession:
         self._padded = [lane.pad(width) for width in range(1, lane.max_width + 1)]
         self._prompt_length = len(prompt)
         self.history = History(prompt)
+        self._kept = KeptIds(self.history)
         self.cached = slot.reuse(prompt)
         self.rows: CellRows | None = None
         self._draws = 0
@@ -66,7 +73,7 @@ class CellSession:
         self._expect(SessionState.PREFILLING, SessionState.READY)
         if self.state is SessionState.READY:
             return 0
-        left = self._guarded(lambda: self.slot.feed_block(self.history.tokens, len(self.history) - 1))
+        left = self._guarded(lambda: self.slot.feed_block(self._kept.tokens, len(self._kept) - 1))
         if not left:
             self.state = SessionState.READY
         return left
@@ -91,7 +98,7 @@ class CellSession:
         self._expect(SessionState.READY)
         tokens = [self.history.tokens[-1], *proposals]
         self._fit(tokens, width)
-        if len(self.slot.tokens) < len(self.history) - 1:  # a rollback that could not cut dropped the cells
+        if len(self.slot.tokens) < len(self._kept) - 1:  # a rollback that could not cut dropped the cells
             self._guarded(self._feed_again)
         return tokens
 
@@ -114,7 +121,7 @@ class CellSession:
         for token in tokens:
             if not 0 <= token < self._n_vocab:
                 raise ProtocolViolation(f"proposed id {token} is outside the vocabulary of {self._n_vocab} tokens")
-        room = self.slot.context.cells - len(self.history) + 1
+        room = self.slot.context.cells - len(self._kept) + 1
         if max(len(tokens), width, self._padded[0]) > room:
             need = max(len(tokens), width)
             raise EngineError(f"a forward of {need} tokens, but the context has {room} cells left; stop before")
@@ -122,8 +129,8 @@ class CellSession:
             tokens.pop()
 
     def _feed_again(self) -> None:
-        while len(self.slot.tokens) < len(self.history) - 1:
-            self.slot.feed_block(self.history.tokens, len(self.history) - 1)
+        while len(self.slot.tokens) < len(self._kept) - 1:
+            self.slot.feed_block(self._kept.tokens, len(self._kept) - 1)
 
     def _forward(self, tokens: list[int], width: int) -> None:
         if width == 1:
@@ -145,7 +152,7 @@ class CellSession:
         """Forget the last forward and its picks, the sampler's draws included. Nothing verified: nothing to forget."""
         self._expect(SessionState.PREFILLING, SessionState.READY, SessionState.VERIFIED)
         if self.state is SessionState.VERIFIED:
-            self._guarded(lambda: self.slot.trim(len(self.history) - 1))
+            self._guarded(lambda: self.slot.trim(len(self._kept) - 1))
             if self.rows and self.rows.picks:
                 tokens, n = self.history.tokens, self._prompt_length
                 self._sampler.rewind(self._draws, tokens[:n], tokens[n:])
@@ -153,12 +160,28 @@ class CellSession:
             self.state = SessionState.READY
         return self.history.ack()
 
+    @property
+    def can_shift(self) -> bool:
+        """Whether a full context may forget, as far as the library knows how to."""
+        return self.slot.context.can_shift
+
+    def shift(self, keep: int, discard: int) -> None:
+        """Forget `discard` ids behind the first `keep`; see the module's account. Raises EngineError."""
+        self._expect(SessionState.READY)
+        if not 0 <= keep < keep + discard < len(self._kept):
+            raise ProtocolViolation(f"{discard} ids behind {keep} cannot go; the cells hold {len(self._kept) - 1}")
+        self._kept.forget(keep, discard)
+        if not self._guarded(lambda: shift(self.slot, keep, discard)):
+            self.state = SessionState.PREFILLING
+
     def close(self) -> None:
         """Free the slot; its cells stay for a later prompt with the same prefix. A second call does nothing."""
         if self.state is SessionState.CLOSED:
             return
-        if self.state is SessionState.VERIFIED:
-            self.slot.trim(len(self.history) - 1)
+        if self._kept.forgotten:
+            self.slot.clear()
+        elif self.state is SessionState.VERIFIED:
+            self.slot.trim(len(self._kept) - 1)
         self.slot.settle()
         self.state = SessionState.CLOSED
         self.rows = None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.context import Bytes, CellContext
 from pilotfish.plugins._ik.library import Library, log
+
+_TURNING = (-1, 0, 2)  # kinds of positions: none at all, and the two with one number for each token
+_COMPRESSED = (b"deepseek2", b"glm-dsa")  # architectures whose keys are not kept as they are
 
 _NO_FLAGS = 0  # the whole state
 
@@ -16,6 +20,7 @@ class IkContext(CellContext):
 
     def __init__(self, library: Library, model: Any, params: Any, name: str, max_width: int) -> None:
         self._lib = lib = library.lib
+        self._turns = _turns_keys(lib, model)
         log.last_words()
         handle = lib.llama_init_from_model(model, params)
         if not handle:
@@ -36,6 +41,23 @@ class IkContext(CellContext):
     def _remove_all(self) -> None:
         self._lib.llama_kv_cache_seq_rm(self.handle, 0, -1, -1)  # `llama_kv_cache_clear` would write every cell
 
+    @property
+    def can_shift(self) -> bool:
+        return self._turns
+
+    def _shift(self, keep: int, discard: int) -> bool:
+        """In place, and then written back without the gap: this library wants a block's cells side by side."""
+        lib = self._lib
+        lib.llama_kv_cache_seq_rm(self.handle, 0, keep, keep + discard)
+        lib.llama_kv_cache_seq_add(self.handle, 0, keep + discard, -1, -discard)
+        if lib.llama_kv_cache_update(self.handle):
+            raise EngineError(f"{self.name}: its context cannot be shifted: {log.last_words()}; repeat the request")
+        cells = self.state()
+        self._remove_all()
+        if not self._write_state(cells.data):
+            raise EngineError(f"{self.name}: its shifted cells do not fit: {log.last_words()}; repeat the request")
+        return True
+
     def _state_size(self) -> int:
         return int(self._lib.llama_state_seq_get_size(self.handle, 0, _NO_FLAGS))
 
@@ -47,3 +69,10 @@ class IkContext(CellContext):
 
     def _last_words(self) -> str:
         return log.last_words()
+
+
+def _turns_keys(lib: Any, model: Any) -> bool:
+    """Whether keys of `model` can take new positions; the library refuses some, and forwards fail from then on."""
+    architecture = ctypes.create_string_buffer(64)
+    lib.llama_model_meta_val_str(model, b"general.architecture", architecture, len(architecture))
+    return lib.llama_rope_type(model) in _TURNING and architecture.value not in _COMPRESSED

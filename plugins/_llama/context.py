@@ -7,7 +7,10 @@ from typing import Any
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.context import Bytes, CellContext
+from pilotfish.plugins._cells.setting import CELL_BLOCK
+from pilotfish.plugins._llama import shifting
 from pilotfish.plugins._llama.library import last_words, lib
+from pilotfish.plugins._llama.sequence_state import BF16, F16
 
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
@@ -25,6 +28,7 @@ class LlamaContext(CellContext):
 
     def __init__(self, model: Any, handle: Any, params: Any, name: str, max_width: int, sequence: int) -> None:
         self._memory = lib.llama_get_memory(handle)
+        self._model, self._params = model, params
         self._alone = params.n_seq_max == 1
         super().__init__(
             lib,
@@ -54,6 +58,29 @@ class LlamaContext(CellContext):
 
     def _write_state(self, data: Bytes) -> bool:
         return bool(lib.llama_state_seq_set_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, self.sequence))
+
+    @property
+    def can_shift(self) -> bool:
+        return bool(lib.llama_memory_can_shift(self._memory))
+
+    def _shift(self, keep: int, discard: int) -> bool:
+        if self._params.type_k != BF16:
+            return shifting.forget(self._memory, self.sequence, keep, discard)
+        beside = self._beside(self.size - keep - discard + 1)
+        try:
+            return shifting.turned_beside(self.handle, self.sequence, beside, self.size, keep, discard)
+        finally:
+            lib.llama_free(beside)
+
+    def _beside(self, cells: int) -> Any:
+        """An empty context of `cells` cells with f16 keys, to be freed by the caller. Raises EngineError."""
+        params = type(self._params).from_buffer_copy(self._params)
+        params.n_ctx = -(-cells // CELL_BLOCK) * CELL_BLOCK
+        params.n_batch = params.n_ubatch = params.n_outputs_max = params.n_outputs_max_per_seq = 1
+        params.type_k, params.n_seq_max = F16, 1
+        if handle := lib.llama_init_from_model(self._model, params):
+            return handle
+        raise EngineError(f"{self.name}: its full context cannot be shifted: {last_words()}; repeat the request")
 
     def _last_words(self) -> str:
         return last_words()

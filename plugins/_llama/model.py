@@ -37,6 +37,8 @@ def load_model(pin: TargetPin, setting: EngineSetting, options: EngineOptions) -
     params.use_extra_bufts = setting.repack
     if options.gpu_layers is not None:
         params.n_gpu_layers = options.gpu_layers
+    if options.main_gpu is not None and lib.llama_supports_gpu_offload():
+        params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, options.main_gpu
     if not options.use_mmap:
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
     last_words()

@@ -68,6 +68,19 @@ def test_switched_off_in_the_config_a_model_is_stocks_from_the_next_load_on(over
     assert "switched off" in decision["reason"]
 
 
+@pytest.mark.parametrize("shift", [None, False])
+def test_an_answer_meets_its_contexts_end_as_stocks_does(overlaid, stock, shift):
+    prompt = "Numbers, one after the other: 1, 2, 3, 4,"
+    options = {**GREEDY, "num_ctx": 256, "num_predict": 300}
+    asked = {"model": MODEL, "prompt": prompt, "raw": True, "stream": False, "options": options, "shift": shift}
+    answers = [server.http.post("/api/generate", json=asked, timeout=300).json() for server in (overlaid, stock)]
+
+    assert overlaid.decisions()[-1]["decision"] == "runner"
+    found = [[answer[name] for name in ("response", *COUNTED)] for answer in answers]
+    assert found[0] == found[1]
+    assert answers[0]["eval_count"] == (300 if shift is None else 256 - answers[0]["prompt_eval_count"])
+
+
 def test_a_stream_says_what_the_whole_answer_says(overlaid):
     messages = [{"role": "user", "content": LINES}]
     whole = overlaid.client.chat(MODEL, messages, options=GREEDY)

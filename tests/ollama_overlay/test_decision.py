@@ -89,6 +89,13 @@ def test_what_the_runner_does_not_do_goes_to_stock(deciding, flags, reason):
     assert decision.reason.startswith(reason)
 
 
+def test_what_the_environment_asks_of_llama_server_goes_to_stock_too(deciding, monkeypatch):
+    monkeypatch.setenv("LLAMA_ARG_TOP_K", "20")
+    decision = deciding()
+    assert not decision.runner
+    assert decision.reason.startswith("LLAMA_ARG_TOP_K is set: --top-k: ")
+
+
 @pytest.mark.parametrize(
     ("config", "runner"),
     [

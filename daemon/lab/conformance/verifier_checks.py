@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pilotfish.daemon.lab.conformance.harness import Nonconformance
 from pilotfish.hooks.errors import ContextOverflow, PilotfishError
 from pilotfish.hooks.history import History
-from pilotfish.hooks.protocols import Rows, TargetEngine, TargetSession
+from pilotfish.hooks.protocols import Rows, ShiftsContext, TargetEngine, TargetSession
 from pilotfish.hooks.types import SamplingParams
 
 GREEDY = SamplingParams(temperature=0)
@@ -193,6 +193,30 @@ def closes_in_mid_round(harness: EngineHarness) -> None:
     _same(harness.plain(GREEDY), plain, "the answer after a session that was closed in mid-round")
 
 
+def forgets_the_same_with_proposals(harness: EngineHarness) -> None:
+    """Where a session can shift: whatever was proposed before and after, the same tokens follow, on a whole history."""
+    with ready(harness.engine, harness.prompt) as session:
+        if not (isinstance(session, ShiftsContext) and session.can_shift):
+            return
+    plain = _across_a_shift(harness, lambda done, k: (), 1)
+    for width in harness.engine.lane.widths:
+        drafted = _across_a_shift(harness, perfect(plain), width)
+        _same(drafted, plain, f"the answer across a shift in forwards of {width} tokens")
+
+
+def _across_a_shift(harness: EngineHarness, guess: Guess, width: int) -> list[int]:
+    """N tokens, a shift, and N more."""
+    expected = History(harness.prompt)
+    with ready(harness.engine, harness.prompt, cache_prompt=False) as session:
+        tokens = go_on(session, expected, guess, width)
+        assert isinstance(session, ShiftsContext)  # asked before
+        session.shift(2, N)
+        _same(session.rollback(), expected.ack(), "the history after a shift")
+        while session.prefill():
+            pass
+        return tokens + go_on(session, expected, lambda done, k: guess(N + done, k), width)
+
+
 VERIFIER_CHECKS = (
     is_an_engine,
     prefills_in_blocks,
@@ -207,6 +231,7 @@ VERIFIER_CHECKS = (
     reuses_a_prefix,
     refuses_a_full_context,
     closes_in_mid_round,
+    forgets_the_same_with_proposals,
 )
 
 
@@ -239,14 +264,18 @@ def generate(
     cache_prompt: bool = True,
 ) -> list[int]:
     """N tokens, end tokens ignored; every acknowledgement is compared with a history kept here."""
-    expected = History(prompt)
     with ready(engine, prompt, sampling, cache_prompt=cache_prompt) as session:
-        tokens: list[int] = []
-        while len(tokens) < N:
-            proposals = list(guess(len(tokens), min(width, N - len(tokens)) - 1))
-            picks = accepted(session.verify(proposals), proposals)
-            _same(session.commit(picks), expected.commit(picks), f"what commit({picks}) acknowledged")
-            tokens += picks
+        return go_on(session, History(prompt), guess, width)
+
+
+def go_on(session: TargetSession, expected: History, guess: Guess, width: int) -> list[int]:
+    """N tokens more of a session whose history is `expected`."""
+    tokens: list[int] = []
+    while len(tokens) < N:
+        proposals = list(guess(len(tokens), min(width, N - len(tokens)) - 1))
+        picks = accepted(session.verify(proposals), proposals)
+        _same(session.commit(picks), expected.commit(picks), f"what commit({picks}) acknowledged")
+        tokens += picks
     return tokens
 
 

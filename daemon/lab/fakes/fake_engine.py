@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -69,6 +70,8 @@ class FakeEngine:
         pieces: dict[int, bytes] | None = None,
         eog: frozenset[int] = frozenset({EOS}),
         noise: bool = False,
+        shifts: bool = True,
+        refeeds: bool = False,
         slots: int = 1,
         joins: int = 1,
         on_forward: Callable[[int], None] = lambda width: None,
@@ -80,6 +83,8 @@ class FakeEngine:
         self.eog = eog
         self.tokenizer = FakeTokenizer(pieces or {}, eog)
         self.script = script
+        self.shifts = shifts  # its cache can forget tokens in its middle,
+        self.refeeds = refeeds  # and has what is left fed again
         self.slots = slots
         self.joins = joins  # tokens that a forward of several sessions may have
         self.noise = noise  # rows depend on the width of the forward, as real kernels' do outside a lane
@@ -87,6 +92,7 @@ class FakeEngine:
         self.widths: list[int] = []  # of every forward since the engine was made, that of several sessions in all
         self.lie_at: int | None = None  # acknowledge a wrong history from this round on
         self.open_sessions = 0
+        self.shifts_done: list[tuple[int, ...]] = []  # of each session: cells held, kept and lost, time after time
         self.uncommitted: set[FakeSession] = set()  # whose forward is the last one, and neither kept nor taken back
         self._caches: list[list[int] | None] = [[] for _ in range(slots)]  # None while a session is open
 
@@ -124,9 +130,9 @@ class FakeEngine:
         self.on_forward(width * len(wishes))
         return [session.verified(proposals, width * len(wishes)) for session, proposals in wishes]
 
-    def candidates(self, history: Sequence[int], width: int) -> list[int]:
-        """The possible next tokens after `history`, likeliest first."""
-        context = ",".join(map(str, history[-3:])) + (f"/{width}" if self.noise else "")
+    def candidates(self, history: Sequence[int], width: int, forgotten: Sequence[int] = ()) -> list[int]:
+        """The possible next tokens after `history`, likeliest first; others once something was `forgotten`."""
+        context = ",".join(map(str, (*history[-3:], *forgotten))) + (f"/{width}" if self.noise else "")
         digest = hashlib.blake2b(context.encode(), digest_size=8).digest()
         return [byte % self.n_vocab for byte in digest]
 
@@ -141,6 +147,8 @@ class FakeSession:
         self.cached = cached
         self.history = History(prompt)
         self.cells = list(prompt[:cached])  # what the cache holds
+        self.forgotten: tuple[int, ...] = ()  # what the cache held when it forgot, and what it kept and lost
+        self._kept = array("i", prompt)  # the history without what the cache has forgotten
         self._prompt = len(prompt)
         self._engine = engine
         self._greedy = sampling.temperature <= 0
@@ -150,8 +158,8 @@ class FakeSession:
         self._closed = False
 
     def prefill(self) -> int:
-        end = self._prompt - 1
-        block = self.history.tokens[len(self.cells) : min(end, len(self.cells) + BLOCK)]
+        end = len(self._kept) - 1
+        block = self._kept[len(self.cells) : min(end, len(self.cells) + BLOCK)]
         if block:
             self._check_turn()
             self._engine.on_forward(len(block))
@@ -167,7 +175,7 @@ class FakeSession:
 
     def check(self, proposals: Sequence[int]) -> None:
         """Raise unless a forward may come now."""
-        if self._closed or self._rows is not None or len(self.cells) != len(self.history) - 1:
+        if self._closed or self._rows is not None or len(self.cells) != len(self._kept) - 1:
             raise ProtocolViolation("verify out of turn")
         if any(not 0 <= token < self._engine.n_vocab for token in proposals):
             raise ProtocolViolation("a proposal outside the vocabulary reached the engine")
@@ -189,7 +197,7 @@ class FakeSession:
         if self._engine.script is not None:
             at = len(history) - self._prompt
             return self._engine.script[at] if at < len(self._engine.script) else EOS
-        candidates = self._engine.candidates(history, width)
+        candidates = self._engine.candidates(history, width, self.forgotten)
         choice = 0 if self._greedy else self._random.randrange(4)
         if self._picked[-2:] == [candidates[choice]] * 2:
             choice += 1
@@ -202,7 +210,8 @@ class FakeSession:
         if self._rows is None or list(tokens) != self._rows.picks or not tokens:
             raise ProtocolViolation(f"commit of {list(tokens)}, but the picks are {self._rows and self._rows.picks}")
         self._forget()
-        self.cells = [*self.history.tokens, *tokens[:-1]]
+        self.cells = [*self._kept, *tokens[:-1]]
+        self._kept.extend(tokens)
         ack = self.history.commit(tokens)
         if self._engine.lie_at is not None and ack.round >= self._engine.lie_at:
             return Ack(ack.round, ack.position, "0" * 32)
@@ -212,12 +221,26 @@ class FakeSession:
         self._forget()
         return self.history.ack()
 
+    @property
+    def can_shift(self) -> bool:
+        return self._engine.shifts
+
+    def shift(self, keep: int, discard: int) -> None:
+        if self._closed or self._rows is not None or len(self.cells) != len(self._kept) - 1:
+            raise ProtocolViolation("shift out of turn")
+        if not 0 <= keep < keep + discard < len(self.cells):
+            raise ProtocolViolation(f"{discard} tokens behind {keep} cannot go from {len(self.cells)} cells")
+        self.forgotten += (len(self.cells), keep, discard)
+        del self._kept[keep : keep + discard]
+        self.cells = [] if self._engine.refeeds else list(self._kept[:-1])
+
     def close(self) -> None:
         if self._closed:
             raise ProtocolViolation("closed twice")
         self._closed = True
+        self._engine.shifts_done.append(self.forgotten)
         self._forget()
-        self._engine.keep(self.slot_id, self.cells)
+        self._engine.keep(self.slot_id, [] if self.forgotten else self.cells)
 
     def _forget(self) -> None:
         self._rows = None

@@ -10,6 +10,7 @@ from pilotfish.daemon.chat.chat_roles import has_tools
 from pilotfish.daemon.chat.chat_template import ChatTemplate, Conversation
 from pilotfish.daemon.http.json_text import kind
 from pilotfish.daemon.runner.wire.fields import Fields, unsupported
+from pilotfish.daemon.runner.wire.request_fields import leave_chat_switches_on
 from pilotfish.hooks.errors import RequestError
 
 DEFAULT_TOP_LOGPROBS = 20
@@ -74,6 +75,7 @@ def _constraint(fields: Fields) -> dict[str, Any]:
 
 
 def _refuse(fields: Fields, template: ChatTemplate) -> None:
+    leave_chat_switches_on(fields)
     for name in ("tools", "functions"):
         if fields.raw(name):
             unsupported(name, "tool calls are not parsed in this runner", _TOOLS_REMEDY)

@@ -78,7 +78,7 @@ class Native:
             "truncated": outcome.truncated,
             "stop_type": outcome.stop_type,
             "stopping_word": outcome.stopping_word,
-            "tokens_cached": max(0, len(prompt) + outcome.timings.predicted_n - 1),
+            "tokens_cached": max(0, len(prompt) + outcome.timings.predicted_n - 1 - outcome.discarded),
             "timings": timings_json(outcome.timings),
             "pilotfish": report_json(outcome),
         }

@@ -20,6 +20,7 @@ def settings_json(request: CompletionRequest, generation: GenerationRequest) -> 
         "max_tokens": generation.n_predict,
         "n_predict": generation.n_predict,
         "n_keep": request.n_keep,
+        "n_discard": request.n_discard,
         "stream": request.stream,
         "logit_bias": [
             {"bias": bias if math.isfinite(bias) else None, "token": token}

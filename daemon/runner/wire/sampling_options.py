@@ -16,6 +16,7 @@ from typing import Any
 
 from pilotfish.daemon.http.json_text import kind, shown
 from pilotfish.daemon.runner.wire.fields import INT32_MAX, Fields, unsupported, wrong_type
+from pilotfish.daemon.runner.wire.request_fields import STOCK_REMEDY
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.hooks.types import SamplingParams
@@ -29,7 +30,6 @@ MAX_BIAS = 3.4e38  # what a 32-bit float holds
 MAX_ID = 10**18  # ids outside of the vocabulary are ignored, as stock does; a longer number is no id at all
 _LIKE_A_NUMBER = re.compile("[+-]*[0-9]+")
 _ID = re.compile("[+-]?[0-9]{1,18}")
-_STOCK = "leave it out, or turn speculation off for this model to use the stock server"
 
 
 def read_sampling(fields: Fields, tokenizer: Tokenizer, n_vocab: int) -> SamplingParams:
@@ -128,7 +128,7 @@ def _refuse_other_samplers(fields: Fields) -> None:
     }
     for name, on in switched_on.items():
         if on:
-            unsupported(name, "is not available in this runner", _STOCK)
+            unsupported(name, "is not available in this runner", STOCK_REMEDY)
     _check_sampler_order(fields.raw("samplers"))
 
 
@@ -144,4 +144,4 @@ def _check_sampler_order(samplers: Any) -> None:
     else:
         wrong_type("samplers", "an array or a string", samplers)
     if not usual:
-        unsupported("samplers", f"only the default order {', '.join(SAMPLERS)} is available", _STOCK)
+        unsupported("samplers", f"only the default order {', '.join(SAMPLERS)} is available", STOCK_REMEDY)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import EOS, FakeEngine
 from pilotfish.daemon.lab.fakes.scripted_drafters import NoisyDrafter, ScriptedDrafter
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation
@@ -390,3 +391,14 @@ def test_nothing_of_an_earlier_longer_prompt_is_in_the_drafters_history():
     answer(engine, request(5, prompt=tuple(range(1, 41))), [drafter])
     answer(engine, request(5, prompt=(1, 2, 99)), [drafter])
     assert list(drafter.sessions[1].history.tokens[:3]) == [1, 2, 99]
+
+
+def test_a_line_break_after_the_time_limit_ends_the_answer():
+    """As llama-server's t_max_predict_ms: measured from the first token, and noticed at a line break only."""
+    clock = FakeClock()
+    pieces = {7: b"line\n"}
+    engine = FakeEngine(script=[5, 7, 5, 5, 7, 5, 7, 5], pieces=pieces, on_forward=lambda width: clock.advance(0.1))
+    found = answer(engine, request(8, line_ms=250), clock=clock)
+    assert found.ids == [5, 7, 5, 5, 7]
+    assert found.outcome.stop_type == "limit"
+    assert answer(FakeEngine(script=[5, 7, 5], pieces=pieces), request(3, line_ms=10)).ids == [5, 7, 5]

@@ -82,8 +82,9 @@ async def test_options_reach_the_runner_request_over_params_over_defaults(front)
     body = front.journal_of("completion")[0]["body"]
     assert body["seed"] == 7
     assert body["stop"] == ["##"]  # the manifest's params
-    defaults = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.0, "repeat_penalty": 1.0, "n_predict": -1}
+    defaults = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.0, "repeat_penalty": 1.0}
     assert {key: body[key] for key in defaults} == defaults
+    assert body["n_predict"] == 10 * 4096  # as Ollama limits an answer without a budget
     assert bytes(body["prompt"]).startswith(b"<system>Be brief.\n<user>echo:x")
 
 
@@ -265,6 +266,15 @@ async def test_a_kind_of_model_that_cannot_shift_refuses_unless_told_otherwise(f
     refused, _ = await front.ask("/api/generate", {**long("/api/generate"), "model": "deep"})
     told, _ = await front.ask("/api/generate", {**long("/api/generate", shift=True), "model": "deep"})
     assert (refused, told) == (400, 200)
+
+
+@pytest.mark.parametrize("path", ["/api/generate", "/api/chat"])
+@pytest.mark.parametrize(("fields", "shifts"), [({}, True), ({"shift": False}, False), ({"truncate": False}, True)])
+async def test_a_full_context_forgets_unless_the_request_says_no(front, path, fields, shifts):
+    asked = {"messages": [{"role": "user", "content": "echo:x"}]} if path == "/api/chat" else {"prompt": "echo:x"}
+    status, _ = await front.ask(path, {"model": "tiny", **asked, **fields, "stream": False, "options": {"num_keep": 9}})
+    body = front.journal_of("completion")[0]["body"]
+    assert (status, body["context_shift"], body["n_keep"]) == (200, shifts, 9)
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "Developer"])

@@ -60,7 +60,7 @@ async def test_openais_defaults_and_names_become_options(front):
     body = {**CHAT, "max_completion_tokens": 5, "seed": 3, "stop": "x", "temperature": 0, "presence_penalty": 0.5}
     await front.ask("/v1/chat/completions", {**body, "speculate": False})
     first, second = (entry["body"] for entry in front.journal_of("completion"))
-    assert (first["temperature"], first["top_p"], first["n_predict"]) == (1.0, 1.0, -1)
+    assert (first["temperature"], first["top_p"], first["n_predict"]) == (1.0, 1.0, 10 * 4096)
     shown = ("temperature", "n_predict", "seed", "stop", "presence_penalty", "speculate")
     assert [second[name] for name in shown] == [0.0, 5, 3, ["x"], 0.5, False]
 

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from pilotfish.daemon.runner.endpoints import REFUSED
+
 pytestmark = [pytest.mark.model, pytest.mark.stock]
 
 PROMPTS = {
@@ -223,3 +225,38 @@ def test_the_same_prompt_from_the_template(runner, stock, messages):
 def test_the_same_keys_about_itself(runner, stock, path):
     ours, theirs = (keys(server.http.get(path).json()) for server in (runner, stock))
     assert ours == theirs
+
+
+@pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in REFUSED])
+def test_what_stock_refuses_without_a_flag_is_refused_with_its_status(runner, stock, method, path):
+    asked = {"content": "a", "input": "a", "query": "a", "documents": ["a"]}
+    path = path.replace("{id}", "0") + ("?action=erase" if "{id}" in path else "")
+    answers = [server.http.request(method, path, json=asked) for server in (runner, stock)]
+    assert [answer.status_code for answer in answers] == [501, 501]
+    assert len({answer.json()["error"]["type"] for answer in answers}) == 1
+
+
+def test_there_are_no_adapters(runner, stock):
+    assert [server.http.get("/lora-adapters").json() for server in (runner, stock)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id_slot": 0}, {"id_slot": 7}, {"n_predict": -1, "stop": ["."]}, {"t_max_predict_ms": 1},
+        {"t_max_predict_ms": 600_000}, {"n_cmpl": 1}, {"n_cache_reuse": 0}, {"xtc_threshold": 0.9, "dry_base": 2},
+        {"return_progress": True}, {"samplers": "edskypmxt"}, {"mirostat_tau": 9}, {"user": "me", "model": "other"},
+        {"logit_bias": {" Paris": -5}}, {"logit_bias": [[" Paris", False], [260, 1]]},
+    ],
+)  # fmt: skip
+def test_a_field_that_is_served_does_what_it_does_in_stock(runner, stock, fields):
+    body = {"prompt": "A list, line by line:\n", "n_predict": 24, "temperature": 0, "return_tokens": True, **fields}
+    ours, theirs = (server.post("/completion", **body).json() for server in (runner, stock))
+    assert ours["tokens"] == theirs["tokens"]
+    for key in ("content", "stop_type", "tokens_predicted", "truncated"):
+        assert ours[key] == theirs[key], key
+
+
+def test_as_many_answers_as_there_are_slots(runner, stock):
+    answers = [server.post("/completion", prompt="A", n_predict=1, n=2) for server in (runner, stock)]
+    assert [answer.status_code for answer in answers] == [400, 400]

@@ -31,6 +31,7 @@ def test_everything_ollama_may_pass_to_a_text_model():
         threads=3,
         batch_size=1024,
         gpu_layers=0,
+        main_gpu=0,
         use_mmap=False,
         cache_type_k="q8_0",
         cache_type_v="q8_0",
@@ -61,7 +62,7 @@ def test_the_memory_for_conversations_is_what_the_flag_says_or_else_the_variable
 
 
 def test_a_variable_that_is_no_number_is_named() -> None:
-    with pytest.raises(UsageError, match="LLAMA_ARG_CACHE_RAM: expected a whole number, got 'much'"):
+    with pytest.raises(UsageError, match="LLAMA_ARG_CACHE_RAM is set: --cache-ram: expected a whole number"):
         parse(["--model", "m.gguf"], {"LLAMA_ARG_CACHE_RAM": "much"})
 
 
@@ -99,6 +100,12 @@ def test_both_spellings_mean_the_same(short, long):
         ("--no-mmap", "use_mmap", False),
         ("--port 0", "port", 0),
         ("-np 1 -np 3", "parallel", 3),
+        ("--split-mode none --main-gpu 2", "main_gpu", 2),
+        ("--split-mode none", "main_gpu", 0),
+        ("--main-gpu 2", "main_gpu", None),
+        ("--split-mode layer --main-gpu 2", "main_gpu", None),
+        ("--keep -1", "keep", -1),
+        ("--no-cache-prompt", "cache_prompt", False),
         ("-sps 0.25", "slot_similarity", 0.25),
     ],
 )
@@ -133,6 +140,8 @@ def test_a_template_may_be_given_as_text_or_as_a_file(tmp_path):
         "--flash-attn maybe",
         "--chat-template vicuna",
         "--chat-template-file /no/such/file",
+        "--split-mode row",
+        "--control-vector-layer-range 1",
         "--never-heard-of 5",
         "stray",
         "--port",

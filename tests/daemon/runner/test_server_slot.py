@@ -71,12 +71,15 @@ async def test_requests_are_answered_in_the_order_they_came():
             await until_waiting(client, i)
         metrics = await (await client.get("/metrics")).text()
         slots = await (await client.get("/slots")).json()
+        busy = await client.get("/slots?fail_on_no_slot=1")
         gate.release(4)
         answers = await asyncio.gather(*tasks)
+        free = await client.get("/slots?fail_on_no_slot=1")
 
     assert "llamacpp:requests_processing 1.0" in metrics
     assert "llamacpp:requests_deferred 3.0" in metrics
     assert (len(slots), slots[0]["is_processing"]) == (1, True)
+    assert (busy.status, free.status) == (503, 200)
     assert [status for status, _ in answers] == [200] * 4
     assert [request.prompt for request in generator.requests] == [(2,), (3,), (4,), (5,)]
 

@@ -80,6 +80,9 @@ class VerifierConformance:
     def test_it_can_be_closed_in_mid_round_and_opened_again(self, engine: TargetEngine, prompt: Sequence[int]) -> None:
         _check(checks.closes_in_mid_round, engine, prompt)
 
+    def test_a_full_context_forgets_the_same_with_proposals(self, engine: TargetEngine, prompt: Sequence[int]) -> None:
+        _check(checks.forgets_the_same_with_proposals, engine, prompt)
+
 
 def _check(
     check: Callable[[EngineHarness], None],

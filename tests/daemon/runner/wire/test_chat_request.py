@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
-from pilotfish.daemon.runner.wire.chat_request import completion_body, read_conversation
-from pilotfish.hooks.errors import RequestError
+from pilotfish.daemon.runner.wire.chat_request import completion_body, leave_to_stock, read_conversation
+from pilotfish.daemon.runner.wire.request_fields import CHAT, FieldHandling
+from pilotfish.hooks.errors import RequestError, UnsupportedRequest
 
 HI = [{"role": "user", "content": "hi"}]
 
@@ -94,3 +95,16 @@ def test_sampling_fields_pass_through_and_logprobs_are_counted():
 def test_contradictions_are_refused(body):
     with pytest.raises(RequestError):
         completion_body(body, "p")
+
+
+def taken(body, template):
+    leave_to_stock(body, template)
+    read_conversation(body, template)
+
+
+@pytest.mark.parametrize("field", [field for field in CHAT if field.handling is FieldHandling.RELAYED])
+def test_every_field_that_is_relayed_is_not_taken(field):
+    thinks = "{% if enable_thinking %}<think>{% endif %}" if field.names == ("reasoning_format",) else ""
+    for name in field.names:
+        with pytest.raises(UnsupportedRequest, match=f"Field '{name}'"):
+            taken({"messages": HI, name: field.asks}, ChatTemplate(CHATML + thinks))

@@ -7,15 +7,20 @@ import math
 
 import pytest
 
+from pilotfish.daemon.core.context_window import ContextShift
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.fakes.fake_engine import FakeTokenizer
 from pilotfish.daemon.runner.wire.completion_request import read_completion
+from pilotfish.daemon.runner.wire.openai_answers import checked_text_body
+from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
+from pilotfish.daemon.runner.wire.request_fields import COMPLETION, TEXT, FieldHandling
 from pilotfish.daemon.runner.wire.sampling_options import SAMPLERS
 from pilotfish.hooks.errors import RequestError, UnsupportedRequest
 from pilotfish.hooks.types import SamplingParams
 
 N_VOCAB = 100
 TOKENIZER = FakeTokenizer({}, frozenset({1}))
+SLOTS = RequestDefaults(parallel=4)
 
 
 def read(**body):
@@ -173,7 +178,7 @@ def test_wrong_types_and_hard_limits_are_refused_by_name(field, value):
         {"samplers": list(SAMPLERS), "n_indent": 0, "t_max_predict_ms": 0, "post_sampling_probs": False},
         {"samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature"]},
         {"samplers": "edskypmxt", "xtc_probability": 0.5, "xtc_threshold": 0.9, "lora": [{"id": 0, "scale": 0}]},
-        {"n_discard": 5, "n_cache_reuse": 7, "id_slot": -1, "verbose": True, "unheard_of": {"a": 1}},
+        {"n_cache_reuse": 0, "id_slot": -1, "verbose": False, "return_progress": True, "unheard_of": {"a": 1}},
     ],
 )
 def test_what_is_switched_off_or_unknown_does_not_matter(body):
@@ -194,7 +199,6 @@ def test_what_is_switched_off_or_unknown_does_not_matter(body):
         ("samplers", ["top_k"]),
         ("samplers", "kt"),
         ("n_indent", 2),
-        ("t_max_predict_ms", 100),
         ("lora", [{"id": 0, "scale": 1.0}]),
     ],
 )
@@ -256,3 +260,60 @@ def test_a_bias_without_a_proper_id_or_number_is_refused(bias):
 
 def test_ids_may_have_a_sign_and_those_outside_of_the_vocabulary_are_ignored():
     assert generation(logit_bias={"+5": 1, "-5": 1, "9" * 18: 1}).sampling.logit_bias == ((5, 1.0),)
+
+
+@pytest.mark.parametrize("field", [field for field in COMPLETION if field.handling is FieldHandling.RELAYED])
+def test_every_field_that_is_relayed_is_not_taken(field):
+    for name in field.names:
+        with pytest.raises(UnsupportedRequest):
+            read_completion({"prompt": "2 3", "stream": True, name: field.asks}, TOKENIZER, N_VOCAB, SLOTS)
+
+
+@pytest.mark.parametrize("field", [field for field in TEXT if field.handling is FieldHandling.RELAYED])
+def test_what_only_texts_may_ask_for_is_not_taken_either(field):
+    for name in field.names:
+        with pytest.raises(UnsupportedRequest, match=name):
+            checked_text_body({"prompt": "2 3", name: field.asks})
+
+
+def test_as_many_answers_as_stock_has_slots_for():
+    with pytest.raises(UnsupportedRequest, match="n_cmpl"):  # stock would give them
+        read_completion({"prompt": "2 3", "n": 4}, TOKENIZER, N_VOCAB, SLOTS)
+    with pytest.raises(RequestError, match="between 1 <= value <= 4") as caught:
+        read_completion({"prompt": "2 3", "n": 5}, TOKENIZER, N_VOCAB, SLOTS)
+    assert not isinstance(caught.value, UnsupportedRequest)
+
+
+def shift_of(defaults, *, adds_bos=False, **body):
+    (only,) = read_completion({"prompt": "2 3 4", **body}, TOKENIZER, N_VOCAB, defaults, adds_bos=adds_bos).generations
+    return only.shift
+
+
+def test_a_full_context_forgets_where_the_launch_or_the_request_says_so():
+    shifting = RequestDefaults(context_shift=True, keep=4)
+    assert shift_of(RequestDefaults(), n_keep=5) is None
+    assert shift_of(RequestDefaults(keep=4), context_shift=True) == ContextShift(4)
+    assert shift_of(shifting, context_shift=False) is None
+    assert shift_of(shifting) == ContextShift(4)
+    assert shift_of(shifting, n_keep=7, n_discard=9) == ContextShift(7, 9)
+    assert shift_of(shifting, n_keep=-1) == ContextShift(3)  # the whole prompt
+    assert shift_of(shifting, n_keep=7, adds_bos=True) == ContextShift(8)
+
+
+def test_a_budget_that_is_open_is_the_launchs():
+    defaults = RequestDefaults(n_predict=7)
+    for body, expected in ({}, 7), ({"n_predict": -1}, 7), ({"n_predict": 3}, 3), ({"max_tokens": 0}, 0):
+        found = read_completion({"prompt": "2", **body}, TOKENIZER, N_VOCAB, defaults)
+        assert found.generations[0].n_predict == expected
+
+
+def test_whether_cells_are_reused_is_the_launchs_to_say():
+    defaults = RequestDefaults(cache_prompt=False)
+    for body, expected in ({}, False), ({"cache_prompt": True}, True):
+        found = read_completion({"prompt": "2", **body}, TOKENIZER, N_VOCAB, defaults)
+        assert found.generations[0].cache_prompt is expected
+
+
+def test_a_time_limit_is_the_generations():
+    assert generation(t_max_predict_ms=250).line_ms == 250
+    assert generation(t_max_predict_ms=-1).line_ms == 0

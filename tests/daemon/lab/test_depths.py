@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotfish.daemon.lab.long_prompts import after_text, natural_text
+from pilotfish.daemon.lab.depths import after_text, natural_text
 from pilotfish.daemon.lab.workloads import Workload, load_workloads
 
 TASK = Workload("tale", "open", "Tell a tale.", "be brief")
