@@ -14,7 +14,7 @@ from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome
-from pilotfish.daemon.core.opening import open_target
+from pilotfish.daemon.core.target_session import open_target
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.core.turns import Turns
 from pilotfish.daemon.drafters.guard import Guard

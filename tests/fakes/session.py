@@ -10,7 +10,7 @@ from pilotfish.daemon.core.controller import Controller, Eager
 from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
-from pilotfish.daemon.core.opening import open_target
+from pilotfish.daemon.core.target_session import open_target
 from pilotfish.daemon.drafters.pool import guard_for
 from pilotfish.daemon.drafters.worker import DrafterWorker
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
