@@ -42,6 +42,8 @@ def _check(pin: TargetPin, order: Order, state_dir: Path | None) -> None:
     except OSError as error:
         raise BrokenModel(f"{pin.name}: {pin.path} cannot be read: {error.strerror}; pull {pin.name} again") from error
     result = _result(pin, order, stamp, state_dir)
+    if result.broken and order.vocabulary:
+        raise BrokenModel(f"{pin.name}: {pin.path} has no vocabulary ({result.why}); use a complete GGUF")
     if result.broken:
         remedy = f"pull {pin.name} again, or leave this model to libllama"
         raise BrokenModel(f"{pin.name}: ik_llama.cpp cannot load {pin.path}: {result.why}; {remedy}")
