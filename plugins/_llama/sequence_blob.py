@@ -58,7 +58,7 @@ class SequenceBlob:
     sides: tuple[Side, Side] = ((), ())
 
 
-class _Reader:
+class _Unread:
     """Goes through a state from its beginning. Raises UnknownLayout at its end."""
 
     def __init__(self, data: Bytes) -> None:
@@ -80,7 +80,7 @@ class _Reader:
 
 def parse(data: Bytes) -> SequenceBlob:
     """`data` taken apart; nothing is copied. Raises UnknownLayout."""
-    reader = _Reader(data)
+    reader = _Unread(data)
     magic, sequence, streams = reader.words(_LEAD)
     _expect(magic == MAGIC and sequence < streams, "begins in another way")
     found = SequenceBlob(sequence, streams)
@@ -93,7 +93,7 @@ def parse(data: Bytes) -> SequenceBlob:
     return found
 
 
-def _sides(reader: _Reader, cells: int) -> tuple[Side, Side]:
+def _sides(reader: _Unread, cells: int) -> tuple[Side, Side]:
     marks = reader.take(_WORD * _CELL * cells).view(np.int32).reshape(cells, _CELL)
     in_order = np.array_equal(marks[:, 0], np.arange(cells)) and bool((marks[:, 1] == 1).all())
     _expect(in_order, "has cells in another order, or of several sequences")
@@ -103,7 +103,7 @@ def _sides(reader: _Reader, cells: int) -> tuple[Side, Side]:
     return keys, tuple(_layer(reader, cells) for _ in range(layers))
 
 
-def _layer(reader: _Reader, cells: int) -> LayerRows:
+def _layer(reader: _Unread, cells: int) -> LayerRows:
     kind, width, wider = reader.words(_LAYER)
     _expect(kind in (F16, BF16) and wider == 0 and width % 2 == 0, "has cells of another number format")
     return LayerRows(kind, reader.take(cells * width).view(np.uint16).reshape(cells, width // 2))
