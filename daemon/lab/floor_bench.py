@@ -119,7 +119,8 @@ class FloorBench:
         wanted = situations(self.sizes)
         for parallel in sorted({situation.parallel for situation in wanted}):
             async with self._servers(models, parallel) as servers:
-                words = await _words_per_token(servers[0], self.sizes)
+                # Both: a first load hashes the weights and checks the lane, which is remembered.
+                words, *_ = [await _words_per_token(server, self.sizes) for server in servers]
                 for situation in (one for one in wanted if one.parallel == parallel):
                     report(situation.name)
                     lines.append(await measured(situation, servers, self.sizes, self.rounds, words))
