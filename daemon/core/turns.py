@@ -41,8 +41,9 @@ class Turns:
         if len(rounds) > 1 and self._shared is not None:
             self._shared.take(rounds)
             return
+        company = Company(len(rounds)) if len(rounds) > 1 else ALONE
         for answering in rounds:
-            answering.controller.company = ALONE
+            answering.controller.company = company
             answering.turn()
 
 
