@@ -137,9 +137,9 @@ class Controller:
         """Whether to wait for a drafter on its own thread: it must promise more than `best`, and be affordable.
 
         Of a drafter that was never asked the price is unknown: it is waited for as long as the account can pay.
-        `waited` are seconds already spent in this round on others.
+        `waited` are seconds already spent in this round on others. All requests of the turn wait with this one.
         """
-        plain = self.plain_step(position)
+        plain, waiting = self.plain_step(position), self.company.requests
         if plain is None:
             return None
         found: WaitBudget | None = None
@@ -152,7 +152,8 @@ class Controller:
             draft = self._costs.drafts.seconds(drafter, ask)
             cost = self._forward(ask + 1, position, plain)[0]
             slack = self._slack - self._costs.drafting - waited - (cost - plain)
-            promise = expected / ((draft or 0.0) + cost + expected * self._costs.per_token)
+            slack /= waiting
+            promise = expected / (waiting * (draft or 0.0) + cost + expected * self._costs.per_token)
             if promise > rate and slack > (plain if draft is None else draft):
                 patience = slack if draft is None else min(slack, PATIENCE * draft)
                 rate, found = promise, WaitBudget(ask, patience)

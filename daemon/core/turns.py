@@ -41,8 +41,9 @@ class Turns:
         if len(rounds) > 1 and self._shared is not None:
             self._shared.take(rounds)
             return
+        company = Company(len(rounds)) if len(rounds) > 1 else ALONE
         for answering in rounds:
-            answering.controller.company = ALONE
+            answering.controller.company = company
             answering.turn()
 
 
@@ -121,13 +122,18 @@ class _SharedRounds:
         by_width: dict[int, list[_Wish]] = {}
         for wish in sorted(wishes, key=lambda wish: wish.answering.slot):
             width = self._lane.pad(1 + len(wish.draft.proposal))
-            if width > wish.answering.room:  # where the context ends; the session knows what fits
-                yield width, [wish]
+            if width > wish.answering.room or not self._compared(wish.draft.position, width):
+                yield width, [wish]  # where the context ends the session knows what fits
             else:
                 by_width.setdefault(width, []).append(wish)
         for width, group in by_width.items():
             most = self._engine.together(width)
             yield from ((width, group[at : at + most]) for at in range(0, len(group), most))
+
+    def _compared(self, position: int, width: int) -> bool:
+        """Whether the lane holds for these cells; beyond, only a request's own plain steps are what they are."""
+        limit = self._lane.max_context
+        return limit is None or position - 1 + width <= limit
 
     def _forward(self, width: int, group: Sequence[_Wish]) -> None:
         began = self._clock()

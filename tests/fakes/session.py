@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.core.answering import Answering, Emit
 from pilotfish.daemon.core.controller import Controller, Eager
 from pilotfish.daemon.core.coordinator import Coordinator
@@ -15,7 +17,10 @@ from pilotfish.daemon.drafters.pool import guard_for
 from pilotfish.daemon.drafters.worker import DrafterWorker
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
+from pilotfish.daemon.registry.plugin_sources import PluginSource
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import Drafter
+from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Proposal
 
 PATIENCE = 60.0  # seconds; no drafter is dropped because something else has the processor
@@ -29,6 +34,23 @@ class SameIds:
 
     def to_target(self, proposal: Proposal) -> Proposal:
         return proposal
+
+
+def registry_with(drafter: Drafter) -> Registry:
+    """A registry that knows this drafter, in a config that asks for it, and the bridge of the same ids."""
+
+    class Plugin:
+        @hookimpl
+        def pilotfish_register_drafters(self, register: Callable[[str, Any], None]) -> None:
+            register(drafter.name, lambda config: drafter)
+
+        @hookimpl
+        def pilotfish_register_bridges(self, register: Callable[[str, Any], None]) -> None:
+            register("same", lambda ours, theirs: SameIds())
+
+    registry = Registry(Config(drafters=Drafters(order=(drafter.name,))))
+    assert registry.add(PluginSource(drafter.name, "folder", "here", Plugin))
+    return registry
 
 
 class Always(Eager):

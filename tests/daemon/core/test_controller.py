@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotfish.daemon.core.controller import GRACE, MAX_LOSS, Controller, Eager
+from pilotfish.daemon.core.controller import GRACE, MAX_LOSS, Company, Controller, Eager
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
@@ -249,6 +249,14 @@ def test_a_slow_drafter_is_waited_for_when_it_promises_more_than_it_takes():
 def test_one_that_takes_too_long_or_is_wrong_is_not(draft, acceptance):
     controller = controller_knowing(draft, acceptance)
     assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
+
+
+def test_a_slow_drafter_has_to_earn_what_all_who_wait_with_the_request_lose():
+    controller = controller_knowing(0.020, acceptance=1)
+    controller.company = Company(8)
+    assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
+    controller.company = Company(2)
+    assert controller.wait_budget("far", 10, 15, controller.plain(10)) is not None
 
 
 def test_nobody_is_waited_for_on_credit():

@@ -14,29 +14,13 @@ from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.daemon.registry.plugin_sources import PluginSource
-from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Lane, Parity
 from tests.fakes.misbehaviour import RAISED
-from tests.fakes.session import SameIds
+from tests.fakes.session import registry_with
 
 CONFIG = Config(drafters=Drafters(order=("scripted",)))
 OFF = replace(CONFIG, speculation=Speculation(enabled=False))
-
-
-def registry_of(drafter: ScriptedDrafter) -> Registry:
-    class Plugin:
-        @hookimpl
-        def pilotfish_register_drafters(self, register):
-            register("scripted", lambda config: drafter)
-
-        @hookimpl
-        def pilotfish_register_bridges(self, register):
-            register("same", lambda ours, theirs: SameIds())
-
-    registry = Registry(CONFIG)
-    assert registry.add(PluginSource("scripted", "folder", "here", Plugin))
-    return registry
 
 
 def drafter_of(token: int = 5) -> ScriptedDrafter:
@@ -46,7 +30,7 @@ def drafter_of(token: int = 5) -> ScriptedDrafter:
 def generator_of(drafter: ScriptedDrafter, config: Config = CONFIG, lane: Lane | None = None) -> Generator:
     engine = FakeEngine()
     engine.lane = lane or engine.lane
-    return Generator(engine, fake_pin(), registry_of(drafter), config, controller=Eager)
+    return Generator(engine, fake_pin(), registry_with(drafter), config, controller=Eager)
 
 
 def ask(generator: Generator, n: int = 6, during=lambda: None):
@@ -74,7 +58,7 @@ def test_a_change_takes_effect_with_the_next_request_and_changes_no_token():
 def test_new_plugins_serve_the_next_request_and_the_old_ones_the_open_session():
     first, second = drafter_of(), drafter_of()
     generator = generator_of(first)
-    ask(generator, during=lambda: generator.reconfigure(CONFIG, registry_of(second)))
+    ask(generator, during=lambda: generator.reconfigure(CONFIG, registry_with(second)))
     assert (len(first.sessions), len(second.sessions)) == (1, 0)
     assert first.sessions[0].closed == 1
     ask(generator)
@@ -99,7 +83,7 @@ def test_limits_are_the_configs():
         return Eager(costs, **limits)
 
     config = replace(CONFIG, speculation=Speculation(max_loss=0.5, max_width=3))
-    generator = Generator(FakeEngine(), fake_pin(), registry_of(drafter_of()), config, controller=controller)
+    generator = Generator(FakeEngine(), fake_pin(), registry_with(drafter_of()), config, controller=controller)
     ask(generator)
     assert made == [{"max_width": 3, "max_loss": 0.5}]
 

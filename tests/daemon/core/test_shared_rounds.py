@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -88,6 +89,15 @@ def test_those_who_verify_nothing_share_one_forward():
     bench.run()
     assert set(bench.engine.widths) == {3}
     assert len(bench.engine.widths) == N
+
+
+def test_where_the_lane_ends_everyone_steps_alone():
+    bench = Bench(cheap, 2, wrong=1.0)
+    bench.engine.lane = replace(bench.engine.lane, max_context=20)
+    bench.run()
+    shared = bench.engine.widths.index(1)
+    assert bench.engine.widths[:shared] == [2] * (20 - 4 + 1)  # the prompt has 4 tokens, of which one is pending
+    assert set(bench.engine.widths[shared:]) == {1}
 
 
 def test_no_more_than_may_be_together_share_one():

@@ -16,14 +16,11 @@ from pilotfish.daemon.core.generation import GenerationRequest, OutputToken
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.lab.fakes.fake_engine import BLOCK, FakeEngine, fake_pin
 from pilotfish.daemon.lab.fakes.scripted_drafters import NoisyDrafter, ScriptedDrafter
-from pilotfish.daemon.registry.plugin_sources import PluginSource
-from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import ContextOverflow, EngineError
 from pilotfish.hooks.protocols import Drafter
-from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Placement, SamplingParams
 from tests.fakes.misbehaviour import RAISED
-from tests.fakes.session import SameIds
+from tests.fakes.session import registry_with
 
 CONFIG = Config(drafters=Drafters(order=("noisy",)))
 
@@ -45,19 +42,7 @@ def generator(
     """A generator over a fake engine, with one drafter that any number of requests can use."""
     fake = FakeEngine(slots=slots, **engine)
     drafter = drafter or Shared(NoisyDrafter(lambda history: fake.candidates(history, 1)[0], wrong=wrong, n_vocab=32))
-
-    class Plugin:
-        @hookimpl
-        def pilotfish_register_drafters(self, register):
-            register("noisy", lambda config: drafter)
-
-        @hookimpl
-        def pilotfish_register_bridges(self, register):
-            register("same", lambda ours, theirs: SameIds())
-
-    registry = Registry(CONFIG)
-    assert registry.add(PluginSource("noisy", "folder", "here", Plugin))
-    return Generator(fake, fake_pin(), registry, CONFIG, controller=Eager if eager else Controller)
+    return Generator(fake, fake_pin(), registry_with(drafter), CONFIG, controller=Eager if eager else Controller)
 
 
 @dataclass
