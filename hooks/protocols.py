@@ -22,7 +22,7 @@ verified together.
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
 `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
-`Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RemembersConversations` and `ReadsPromptsApart`; of its
+`Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RemembersConversations` and `ReadsPromptsFast`; of its
 sessions, `ShiftsContext`; of its probes, `ReadsLogits`.
 """
 
@@ -416,14 +416,15 @@ class RemembersConversations(Protocol):
 
 
 @runtime_checkable
-class ReadsPromptsApart(Protocol):
-    """An engine that may read long prompts in another setting than its lane's, where that is faster.
+class ReadsPromptsFast(Protocol):
+    """An engine that reads prompts faster where answers may depend on what was asked before, as stock's do.
 
-    Cells are then the same with speculation on and off for equal histories of requests; without it they are the same
-    whatever was asked before, where the lane says so.
+    It then keeps whatever prefix a prompt shares with earlier ones and their answers, and may read long prompts in
+    another setting than its lane's. Cells are the same with speculation on and off for equal histories of requests;
+    otherwise they are the same whatever was asked before.
     """
 
-    def read_prompts_apart(self, free: Callable[[], int]) -> None:
+    def read_prompts_fast(self, free: Callable[[], int]) -> None:
         """Begin to, where it can. `free()` says how many bytes of memory there are; asked for every long prompt."""
         ...
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pilotfish.hooks.protocols import ReadsPromptsApart, TargetEngine
+from pilotfish.hooks.protocols import ReadsPromptsFast, TargetEngine
 
 
 def read_long_prompts(engine: TargetEngine, how: str, free: Callable[[], int]) -> None:
     """`how` is what `[engine] prompts` says; `free()` is asked for every long prompt, in bytes."""
-    if how == "fast" and isinstance(engine, ReadsPromptsApart):
-        engine.read_prompts_apart(free)
+    if how == "fast" and isinstance(engine, ReadsPromptsFast):
+        engine.read_prompts_fast(free)
 
 
 def long_prompts_read(engine: TargetEngine) -> str:
     """Where it reads them, for a person; safe from any thread."""
-    return engine.prompts_read if isinstance(engine, ReadsPromptsApart) else "in the lane"
+    return engine.prompts_read if isinstance(engine, ReadsPromptsFast) else "in the lane"

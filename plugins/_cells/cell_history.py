@@ -5,6 +5,9 @@ that wrote them, any common prefix is kept. Elsewhere a cell is kept only if the
 would write it in the very block it was written in: same first and last position. So a kept cell holds the bits that
 feeding the prompt would write, whichever request wrote it, whether it decoded with drafts or without, and whether
 its state was put aside and written back meanwhile.
+
+Where answers may depend on what was asked before (`[engine] prompts = "fast"`), any common prefix is kept as well. It
+depends on ids alone which that is, and every width of a lane writes the same cells, so drafts change nothing there either.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ import numpy as np
 class CellHistory:
     """Ids in the order of their cells, from position 0 on.
 
-    `block` is the length of a prompt block in tokens; blocks end at its multiples. With `exact`, cells do not depend
-    on the block that wrote them.
+    `block` is the length of a prompt block in tokens; blocks end at its multiples. With `any_prefix`, whatever is
+    shared may be kept: cells do not depend on the block that wrote them, or answers may depend on earlier requests.
     """
 
-    def __init__(self, block: int, *, exact: bool) -> None:
+    def __init__(self, block: int, *, any_prefix: bool) -> None:
         self.tokens = array("i")
-        self.exact = exact
+        self.any_prefix = any_prefix
         self._block = block
         self._blocks: dict[int, int] = {}  # prompt blocks: first position -> end
 
@@ -43,7 +46,7 @@ class CellHistory:
         """How many leading cells a session on `prompt` may keep; never that of its last token."""
         last = len(prompt) - 1
         common = min(self.shared(prompt), last)
-        return common if self.exact else self._whole_blocks(common, last)
+        return common if self.any_prefix else self._whole_blocks(common, last)
 
     def _whole_blocks(self, common: int, last: int) -> int:
         keep = 0
@@ -57,7 +60,7 @@ class CellHistory:
     @property
     def trusted(self) -> int:
         """How many leading cells any later prompt may keep at most."""
-        if self.exact:
+        if self.any_prefix:
             return len(self.tokens)
         end = 0
         while end in self._blocks:
@@ -85,6 +88,6 @@ class CellHistory:
 
     def copy(self) -> CellHistory:
         """One that goes its own way from here."""
-        twin = CellHistory(self._block, exact=self.exact)
+        twin = CellHistory(self._block, any_prefix=self.any_prefix)
         twin.tokens, twin._blocks = self.tokens[:], dict(self._blocks)
         return twin

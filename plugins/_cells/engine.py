@@ -108,16 +108,20 @@ class CellEngine:
             raise
         return [session.forwarded(tokens) for session, tokens in prepared]
 
-    def read_prompts_apart(self, free: Callable[[], int]) -> None:
-        """Read long prompts where this engine reads fastest, while `free()` bytes of memory leave room for it.
+    def read_prompts_fast(self, free: Callable[[], int]) -> None:
+        """Read no more of a prompt than what no slot holds, and long ones where this engine reads fastest.
 
-        What is read so is not to the bit what decoding would have written: prompts keep whatever prefix they share, so
-        that answers depend on what was asked before, as stock's do. Where cells are kept by blocks, the lane reads.
+        A prompt keeps whatever prefix it shares, cells of answers too, although reading it anew might write other last
+        bits: answers depend on what was asked before, as stock's do. Reading elsewhere waits for `free()` bytes of
+        memory; where a lane's cells depend on the block that wrote them, the lane reads.
         """
-        if self.can_rollback and self.exact_cache:
+        if not self.can_rollback:
+            return
+        if self.exact_cache:
             self._reader = self._model.prompts_apart(self.lane.setting, free)
-            for slot in self._slots:
-                slot.reader = self._reader
+        for slot in self._slots:
+            slot.history.any_prefix = True
+            slot.reader = self._reader
 
     @property
     def prompts_read(self) -> str:

@@ -20,7 +20,8 @@ class CellSlot:
 
     def __init__(self, context: CellContext, block: int, *, exact: bool, can_rollback: bool) -> None:
         self.context = context
-        self.history = CellHistory(block, exact=exact)
+        self.exact = exact
+        self.history = CellHistory(block, any_prefix=exact)
         self.can_rollback = can_rollback
         self.reader: PromptReader | None = None  # for prompts that are not read in `context`
         self._reading: Reading | None = None
@@ -29,11 +30,6 @@ class CellSlot:
     def tokens(self) -> array[int]:
         """The ids that are history."""
         return self.history.tokens
-
-    @property
-    def exact(self) -> bool:
-        """Whether any common prefix may be kept."""
-        return self.history.exact
 
     def reuse(self, prompt: Sequence[int]) -> int:
         """Keep what a session on `prompt` may keep, drop the rest; how many tokens were kept (never the last one)."""

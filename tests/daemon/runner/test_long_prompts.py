@@ -15,7 +15,7 @@ class ReadsApart(FakeEngine):
 
     free: Callable[[], int] | None = None
 
-    def read_prompts_apart(self, free: Callable[[], int]) -> None:
+    def read_prompts_fast(self, free: Callable[[], int]) -> None:
         self.free = free
 
     @property

@@ -16,7 +16,7 @@ def holding(*contents: Sequence[int]) -> dict[int, CellHistory]:
     """Free slots that hold these ids, in the order in which they were last used."""
     found = {}
     for number, ids in enumerate(contents):
-        found[number] = CellHistory(64, exact=True)
+        found[number] = CellHistory(64, any_prefix=True)
         found[number].add(ids)
     return found
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, accepted, ready
-from pilotfish.hooks.protocols import ReadsPromptsApart
+from pilotfish.hooks.protocols import ReadsPromptsFast
 from pilotfish.hooks.types import EngineSetting, Lane, SamplingParams
 from pilotfish.plugins._llama import prompts_apart
 from pilotfish.plugins._llama.sequence_blob import UnknownLayout, parse
@@ -38,7 +38,7 @@ def loaded(load_engine: LoadEngine, quantized: Callable[[str], Path]) -> Iterato
 @pytest.fixture
 def engine(loaded: CellEngine) -> CellEngine:
     """One that reads prompts apart; what it held is forgotten."""
-    loaded.read_prompts_apart(lambda: PLENTY)
+    loaded.read_prompts_fast(lambda: PLENTY)
     loaded.remember(lambda held: 0)
     loaded.open([5, 6], GREEDY, cache_prompt=False).close()
     return loaded
@@ -114,7 +114,7 @@ def test_it_is_the_same_cells_every_time_and_nearly_those_of_the_lane(engine: Ce
     prompt = prompt_of(engine, 300)
     apart = row_after(engine, prompt)
     assert np.array_equal(row_after(engine, prompt), apart)
-    engine.read_prompts_apart(lambda: 0)
+    engine.read_prompts_fast(lambda: 0)
     in_lane = row_after(engine, prompt)
     assert not np.array_equal(apart, in_lane)  # else this would have compared the lane with itself
     assert 0 <= divergence(in_lane, apart) < 0.05
@@ -163,9 +163,9 @@ def test_chats_in_turns_keep_their_ids_with_and_without_drafts(engine: CellEngin
 
 
 def test_where_memory_is_short_the_lane_reads_and_that_is_said(engine: CellEngine) -> None:
-    assert isinstance(engine, ReadsPromptsApart)
+    assert isinstance(engine, ReadsPromptsFast)
     prompt = prompt_of(engine, 300)
-    engine.read_prompts_apart(lambda: 1 << 20)
+    engine.read_prompts_fast(lambda: 1 << 20)
     short = row_after(engine, prompt)
     assert "in the lane: a second context for" in engine.prompts_read
     assert "1 are free" in engine.prompts_read.replace(" MiB", "")
@@ -192,5 +192,5 @@ def test_lanes_that_keep_cells_by_blocks_or_are_fast_themselves_read(
     which: tuple[str, str], engine_of: EngineOf
 ) -> None:
     engine = engine_of(*which)
-    engine.read_prompts_apart(lambda: PLENTY)
+    engine.read_prompts_fast(lambda: PLENTY)
     assert engine.prompts_read == "in the lane"
