@@ -99,10 +99,12 @@ def glance(
 ) -> Rows:
     """A few rows of every width; all of the site's for the width they are compared with, and for single steps.
 
-    Once `until` has passed no further width is begun, but for the two narrowest.
+    With `until` of those only as many as the others need, and once it has passed no further width is begun, but for the
+    two narrowest.
     """
     wanted = {width: max(width, GLANCE_LEAST // width * width) for width in widths}
-    wanted |= {width: site.rows for width in (1, 2, base) if width in wanted}
+    most = min(site.rows, max(wanted.values())) if until else site.rows
+    wanted |= {width: most for width in (1, 2, base) if width in wanted}
     rows: dict[int, tuple[bytes, ...]] = {}
     for width, count in wanted.items():
         if until and until.left <= 0 and len(rows) >= NARROW:
@@ -114,7 +116,7 @@ def glance(
 def widths_within(seconds: float, forward: Callable[[int], float], sites: int) -> tuple[int, ...]:
     """The most widths whose glances at `sites` sites are expected to fit `seconds`, if a forward takes so many."""
     for widths in TIERS[:-1]:
-        single = 2 * GLANCE_ROWS * forward(1)
+        single = max(GLANCE_LEAST, widths[-1]) * forward(1)
         rows = sum(max(1, GLANCE_LEAST // width) * forward(width) for width in widths)
         if sites * (single + rows) <= seconds:
             return widths
