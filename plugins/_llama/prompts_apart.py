@@ -74,7 +74,7 @@ class PromptsApart:
 
     def begin(self, lane: CellContext, last: int) -> MovedReading | None:
         """A reading that continues what `lane` holds, where it pays and there is memory for it."""
-        if self._broken or not is_worth(lane.size, last):
+        if self._broken or not is_worth(lane.size, last, lane.block):
             return None
         try:
             need, free = self._need(last), self._free()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.plugins._cells.prompt_reading import WORTH, is_worth
+from pilotfish.plugins._cells.prompt_reading import is_worth
 from pilotfish.plugins._cells.slot import CellSlot
 from tests.plugins._cells.fake_cells import BLOCK, FakeContext, slot, written
 
@@ -128,7 +128,16 @@ def test_without_a_reader_the_lane_reads() -> None:
     assert [width for _, width in written(mine)] == [*[BLOCK] * (3 * BLOCK), 1]
 
 
-@pytest.mark.parametrize("kept", [0, 10_000])
-@pytest.mark.parametrize(("to_feed", "worth"), [(1, False), (WORTH - 1, False), (WORTH, True), (10 * WORTH, True)])
-def test_short_prompts_and_short_additions_are_left_to_the_lane(kept: int, to_feed: int, worth: bool) -> None:
-    assert is_worth(kept, kept + to_feed) == worth
+@pytest.mark.parametrize(
+    ("kept", "last", "worth"),
+    [
+        (0, BLOCK - 1, False),
+        (0, BLOCK, True),
+        (1, 2 * BLOCK - 1, False),
+        (1, 2 * BLOCK, True),
+        (BLOCK, 2 * BLOCK, True),
+        (10 * BLOCK + 1, 12 * BLOCK - 1, False),
+    ],
+)
+def test_what_has_no_whole_block_is_left_to_the_lane(kept: int, last: int, worth: bool) -> None:
+    assert is_worth(kept, last, BLOCK) == worth

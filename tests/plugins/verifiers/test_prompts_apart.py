@@ -30,7 +30,7 @@ N = 20
 
 @pytest.fixture(scope="module")
 def loaded(load_engine: LoadEngine, quantized: Callable[[str], Path]) -> Iterator[CellEngine]:
-    engine = load_engine(quantized("Q4_0"), LANE, n_ctx=2048)
+    engine = load_engine(quantized("Q4_0"), LANE, n_ctx=2048, batch_size=128)
     yield engine
     engine.close()
 
