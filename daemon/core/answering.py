@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from pilotfish.daemon.core.controller import Company
+from pilotfish.daemon.core.company import Company
 from pilotfish.daemon.core.coordinator import Coordinator, SharedForward, State
 from pilotfish.daemon.core.generation import Outcome, OutputToken
 from pilotfish.daemon.core.proposing import Draft

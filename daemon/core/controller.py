@@ -14,11 +14,11 @@ The clock is the caller's, so that tests can run on a fake one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.daemon.core.acceptance import confidences
+from pilotfish.daemon.core.company import ALONE
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.hooks.types import Proposal
 
@@ -39,20 +39,6 @@ class Choice:
 
     k: int
     rate: float
-
-
-@dataclass(frozen=True, slots=True)
-class Company:
-    """The requests that take a round in this turn, of which `together(width)` may share a forward of that width each.
-
-    A plain step of one is then a share of theirs, and a draft has to earn more than the others' tokens that it delays.
-    """
-
-    requests: int = 1
-    together: Callable[[int], int] = lambda width: 1
-
-
-ALONE = Company()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.daemon.core.answering import Answering
-from pilotfish.daemon.core.controller import ALONE, MARGIN, Company
+from pilotfish.daemon.core.company import ALONE, Company
+from pilotfish.daemon.core.controller import MARGIN
 from pilotfish.daemon.core.coordinator import SharedForward
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.proposing import Draft

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotfish.daemon.core.controller import GRACE, MAX_LOSS, Company, Controller, Eager
+from pilotfish.daemon.core.company import Company
+from pilotfish.daemon.core.controller import GRACE, MAX_LOSS, Controller, Eager
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
