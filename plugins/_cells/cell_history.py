@@ -6,8 +6,8 @@ would write it in the very block it was written in: same first and last position
 feeding the prompt would write, whichever request wrote it, whether it decoded with drafts or without, and whether
 its state was put aside and written back meanwhile.
 
-Where answers may depend on what was asked before (`[engine] prompts = "fast"`), any common prefix is kept as well. It
-depends on ids alone which that is, and every width of a lane writes the same cells, so drafts change nothing there either.
+Where answers may depend on what was asked before (`[engine] prompts = "fast"`), any common prefix is kept as well.
+Which that is depends on ids alone, and every width of a lane writes the same cells, so drafts change nothing.
 """
 
 from __future__ import annotations
