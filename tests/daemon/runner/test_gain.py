@@ -30,9 +30,11 @@ from pilotfish.daemon.runner.loading import load
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, Lane, Parity
 from pilotfish.manifests.pins import pin_file
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
+from tests.engines import VERIFIERS
+from tests.fakes.measured import certificate_of
 
 REASON = "its sliding window forgets cells"
-UNKNOWN = LaneLookup(None)
+UNKNOWN = LaneLookup(())
 
 
 def test_a_plain_model_has_nothing_to_gain_and_that_lasts():
@@ -122,14 +124,14 @@ def test_one_that_is_switched_off_or_waits_for_its_certificate_stays():
 def certificate(identity: Identity, widths: tuple[int, ...] = (1,)) -> Certificate:
     """One that says of a model: these widths."""
     lane = Lane("certified", widths, EngineSetting("bf16", "f16"), parity=Parity.NONE, reason="all widths differ")
-    return Certificate(identity, "m", "1", "", 512, lane, 1.0, 1.0, 1.0, (), (), (), (), (), 1.0, True)
+    return certificate_of(identity, lane)
 
 
 @pytest.mark.parametrize(("widths", "stays"), [((1,), False), ((1, 2), True)])
 def test_a_certificate_that_is_made_while_it_runs_is_taken_for_what_it_says(tmp_path, widths, stays):
     running = replace(outlook((1, 2), awaited=True), state_dir=tmp_path)
     weights = tuple(weight.digest for weight in running.generator.pin.weights)
-    identity = Identity(weights, "build", "here", None, None, None, None, None, ())
+    identity = Identity(weights, (("llama", "build"),), "here", None, None, None, None, None, ())
     CertificateStore(tmp_path).put(certificate(identity, widths))
     assert running.why_stock() == ""
     running.certified()
@@ -148,7 +150,8 @@ def certified_plain(smollm2_path: Path, tmp_path: Path) -> Path:
     """The file of a certificate that says of the real model: no width but 1."""
     launch = Launch(smollm2_path, context=512, threads=1)
     pin, options = pin_file(smollm2_path, tmp_path), launch.engine_options(tmp_path)
-    path = CertificateStore(tmp_path).put(certificate(identity_of(pin, LlamaVerifier().fingerprint(tmp_path), options)))
+    builds = {name: made().fingerprint(tmp_path) for name, made in VERIFIERS.items()}
+    path = CertificateStore(tmp_path).put(certificate(identity_of(pin, builds, options)))
     assert path is not None
     return path
 

@@ -234,8 +234,8 @@ def test_a_signal_ends_it_while_it_loads(smollm2_path, state, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--lora", "adapter.gguf"), "--lora: LoRA adapters are not applied here"),
-        (("--embedding",), "--embedding: embeddings are not served here"),
+        (("--lora", "adapter.gguf"), "--lora: LoRA adapters and control vectors are not applied here"),
+        (("--embedding",), "--embedding: embeddings and reranking are not served here"),
         (("--no-such-flag",), "--no-such-flag"),
     ],
 )
