@@ -9,8 +9,8 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.context import Bytes, CellContext
 from pilotfish.plugins._cells.setting import CELL_BLOCK
 from pilotfish.plugins._llama import shifting
+from pilotfish.plugins._llama.half_floats import BF16, F16
 from pilotfish.plugins._llama.library import last_words, lib
-from pilotfish.plugins._llama.sequence_state import BF16, F16
 
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 

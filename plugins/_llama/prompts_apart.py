@@ -21,7 +21,7 @@ from pilotfish.plugins._cells.prompt_reading import is_worth
 from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK
 from pilotfish.plugins._llama.half_floats import BF16, F16
 from pilotfish.plugins._llama.model import make_context
-from pilotfish.plugins._llama.sequence_blob import moved, parse
+from pilotfish.plugins._llama.sequence_state import moved, parse
 
 log = logging.getLogger("pilotfish.verifiers")
 

@@ -1,134 +1,199 @@
-"""The state of one sequence, as libllama writes it, taken apart: cells, keys and values.
+"""A sequence's state as libllama writes it, taken apart into cells, keys and values, and put together again.
 
-Magic, sequence, number of streams (of the context, which has one for each of its sequences); for each stream its number
-of cells, and where there are some: each one's position and the ids of its sequences; whether values are transposed,
-number of layers; for each layer the type of its keys, the bytes of a row, the rows; then the same for values.
+The layout, little-endian, as read in `src/llama-kv-cache.cpp` and found in the builds tried:
+
+    magic, sequence, streams of the cache                4 bytes each
+    for every stream: its cells of this sequence         4 bytes; where there are any, which is in its own stream only:
+      for every cell: position, how many sequences, which  4 bytes each
+      values transposed?, layers                           4 bytes each
+      for every layer: type (4), bytes a row (8), rows     the keys
+      for every layer: type (4), bytes a row (8), rows     the values
+
+Whatever does not read so to its last byte (a second cache for windows, a recurrent state, cells in another order,
+another version) is refused, never guessed at.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+from pilotfish.hooks.errors import EngineError
+from pilotfish.plugins._cells.context import Bytes
+from pilotfish.plugins._llama.half_floats import BF16, F16, converted
 
-F16, BF16 = 1, 30  # ggml's numbers for the types of keys
-_HEAD = 12  # bytes before the numbers of cells
-_CELL = 3  # 32-bit words of a cell of one sequence: position, number of sequences, the sequence
-_LAYER = 12  # bytes before a layer's rows: their type and the bytes of one
+MAGIC = 0xAF143CD8
+_WORD = 4  # bytes
+_LEAD, _CELL = 3, 3  # words: before the streams, of a cell
+
+Positions = npt.NDArray[np.int32]
 
 
-class CannotMove(Exception):
-    """A state is not laid out as described, or a key is out of the range of f16."""
+class UnknownLayout(EngineError):
+    """A state that is not laid out as above, or not as the one that it is to be put together with."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerRows:
+    """One layer's keys or values. `rows`: (cells, bytes), numbers of the ggml type `kind`."""
+
+    kind: int
+    rows: Bytes
+
+    def as_kind(self, kind: int) -> LayerRows:
+        """The same in another format of 16 bits. Raises UnknownLayout where it has none now, and OverflowError."""
+        _expect(self.kind in (F16, BF16) and self.rows.shape[1] % 2 == 0, f"has cells of number format {self.kind}")
+        return LayerRows(kind, converted(self.rows.view(np.uint16), self.kind, kind).view(np.uint8))
+
+
+Side = tuple[LayerRows, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceState:
-    """`cells` are `(n, 3)` words, `keys` and `values` one `(type, (n, bytes))` for each layer.
+    """`sequence` in a cache of `streams`, in its own of them. `positions` has one for each cell, without gaps; `sides`
+    are keys and values, layer by layer, both empty where there are no cells."""
 
-    `place` says how many empty streams stand before and behind the sequence's own.
-    """
+    sequence: int
+    streams: int
+    positions: Positions = field(default_factory=lambda: np.empty(0, np.int32))
+    sides: tuple[Side, Side] = ((), ())
 
-    head: Bytes
-    place: tuple[int, int]
-    cells: npt.NDArray[np.int32]
-    keys: tuple[tuple[int, Bytes], ...]
-    values: tuple[tuple[int, Bytes], ...]
-
-    @classmethod
-    def read(cls, state: Bytes) -> SequenceState:
-        """What `state` says; views into it. Raises CannotMove."""
-        count, place, at = _place(state)
-        cells = _part(state, at, 4 * _CELL * count).view(np.int32).reshape(count, _CELL)
-        if not (cells[:, 1] == 1).all():
-            raise CannotMove("its cells belong to other sequences, too")
-        if (np.diff(cells[:, 0]) != 1).any():
-            raise CannotMove("its cells do not lie in the order of their positions")
-        at += 4 * _CELL * count
-        transposed, layers = _words(_part(state, at, 8))
-        if transposed:
-            raise CannotMove("its values are transposed")
-        at += 8
-        rows: list[tuple[int, Bytes]] = []
-        for _ in range(2 * layers):
-            head = _part(state, at, _LAYER)
-            size = int(head[4:].copy().view(np.uint64)[0])
-            rows.append((_words(head[:4])[0], _part(state, at + _LAYER, count * size).reshape(count, size)))
-            at += _LAYER + count * size
-        if _part(state, at, 4 * place[1]).any():
-            raise CannotMove("several streams have cells")
-        if at + 4 * place[1] != len(state):
-            raise CannotMove(f"{len(state) - at} bytes are left over")
-        return cls(state[:8], place, cells, tuple(rows[:layers]), tuple(rows[layers:]))
-
-    def written(self, *, alone: bool = False) -> Bytes:
-        """As libllama reads it; `alone`, as a context of one sequence does."""
-        before, behind = (0, 0) if alone else self.place
-        counts = [before + 1 + behind, *[0] * before, len(self.cells)]
-        parts = [self.head, _bytes(counts), self.cells.reshape(-1).view(np.uint8), _bytes([0, len(self.keys)])]
-        for kind, rows in (*self.keys, *self.values):
-            parts += [_bytes([kind]), np.array([rows.shape[1]], np.uint64).view(np.uint8), rows.reshape(-1)]
-        return np.concatenate([*parts, np.zeros(4 * behind, np.uint8)])
+    @property
+    def cells(self) -> int:
+        """How many there are."""
+        return len(self.positions)
 
     def part(self, start: int, end: int) -> SequenceState:
-        """The cells from `start` to `end`."""
-        keys, values = (tuple((kind, rows[start:end]) for kind, rows in side) for side in (self.keys, self.values))
-        return replace(self, cells=np.ascontiguousarray(self.cells[start:end]), keys=keys, values=values)
+        """The cells from `start` to `end`, counted from the first."""
+        keys, values = (tuple(LayerRows(one.kind, one.rows[start:end]) for one in side) for side in self.sides)
+        return replace(self, positions=self.positions[start:end], sides=(keys, values))
 
-    def followed_by(self, other: SequenceState) -> SequenceState:
-        """These cells, and those of `other`, which has keys and values of the same types, behind them."""
-        keys, values = (
-            tuple((kind, np.concatenate([a, b])) for (kind, a), (_, b) in zip(mine, others, strict=True))
-            for mine, others in ((self.keys, other.keys), (self.values, other.values))
+    def with_keys(self, was: int, kind: int) -> SequenceState:
+        """The same with its keys as `kind`. Raises UnknownLayout where they are not all `was`, or there are none, and
+        OverflowError where one cannot be said in the new kind."""
+        keys, values = self.sides
+        found = sorted({layer.kind for layer in keys})
+        _expect(found == [was], f"has keys of the types {found}")
+        return replace(self, sides=(tuple(layer.as_kind(kind) for layer in keys), values))
+
+    def alone(self) -> SequenceState:
+        """The same in a cache of one sequence."""
+        return replace(self, sequence=0, streams=1)
+
+    def written(self, *behind: SequenceState) -> Bytes:
+        """As libllama reads it, with the cells of `behind` after these, all in this one's place. Raises UnknownLayout
+        where they do not belong together."""
+        held = [state for state in (self, *behind) if state.cells]
+        cells = sum(state.cells for state in held)
+        return np.concatenate(
+            [
+                _as_bytes(MAGIC, self.sequence, self.streams, *[0] * self.sequence, cells),
+                *(_cell_parts(held, self.sequence) if held else ()),
+                _as_bytes(*[0] * (self.streams - self.sequence - 1)),
+            ]
         )
-        return replace(self, cells=np.concatenate([self.cells, other.cells]), keys=keys, values=values)
-
-    def with_keys(self, kind: int) -> SequenceState:
-        """The same with its keys as `kind`, F16 or BF16, which they are not yet. Raises CannotMove."""
-        was = BF16 if kind == F16 else F16
-        if any(type_of_keys != was for type_of_keys, _ in self.keys):
-            raise CannotMove(f"its keys are of the types {sorted({found for found, _ in self.keys})}")
-        turned = _to_f16 if kind == F16 else _to_bf16
-        return replace(self, keys=tuple((kind, turned(np.ascontiguousarray(rows))) for _, rows in self.keys))
 
 
-def _place(state: Bytes) -> tuple[int, tuple[int, int], int]:
-    """How many cells there are, the place of their stream, and the byte behind their number. Raises CannotMove."""
-    streams = _words(_part(state, _HEAD - 4, 4))[0]
-    counts = _words(_part(state, _HEAD, min(4 * streams, len(state) - _HEAD) // 4 * 4))
-    before = next((number for number, count in enumerate(counts) if count), streams)
-    if before == streams:
-        raise CannotMove("it has no cells")
-    return counts[before], (before, streams - before - 1), _HEAD + 4 * (before + 1)
+class _Unread:
+    """Goes through a state from its beginning. Raises UnknownLayout at its end."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return self._data.nbytes - self._at
+
+    def take(self, size: int) -> Bytes:
+        _expect(size <= self.left, "ends too early")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def words(self, n: int) -> list[int]:
+        return [int(word) for word in self.take(_WORD * n).view(np.uint32)]
 
 
-def _to_f16(keys: Bytes) -> Bytes:
-    """Every bf16 in the range of f16 is one. Raises CannotMove for others."""
-    with np.errstate(over="ignore"):
-        found = (keys.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float16)
-    if not np.isfinite(found).all():
-        raise CannotMove("a key is out of the range of f16")
-    return found.view(np.uint8)
+def parse(data: Bytes) -> SequenceState:
+    """`data` taken apart; keys and values are not copied. Raises UnknownLayout."""
+    reader = _Unread(data)
+    magic, sequence, streams = reader.words(_LEAD)
+    _expect(magic == MAGIC and sequence < streams, "begins in another way")
+    found = SequenceState(sequence, streams)
+    for stream in range(streams):
+        (cells,) = reader.words(1)
+        if cells:
+            _expect(stream == sequence, "has cells in several streams, or in another sequence's")
+            found = SequenceState(sequence, streams, _positions(reader, cells, sequence), _sides(reader, cells))
+    _expect(reader.left == 0, "goes on after its last stream")
+    return found
 
 
-def _to_bf16(keys: Bytes) -> Bytes:
-    """To the nearest; to the even one of two."""
-    bits = keys.view(np.float16).astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16).view(np.uint8)
+def _positions(reader: _Unread, cells: int, sequence: int) -> Positions:
+    marks = reader.take(_WORD * _CELL * cells).view(np.int32).reshape(cells, _CELL)
+    _expect(bool((marks[:, 1:] == (1, sequence)).all()), "has cells of other sequences, too")
+    return _in_order(np.ascontiguousarray(marks[:, 0]))
 
 
-def _part(state: Bytes, at: int, size: int) -> Bytes:
-    if size < 0 or at + size > len(state):
-        raise CannotMove("it is shorter than it says")
-    return state[at : at + size]
+def _in_order(positions: Positions) -> Positions:
+    _expect(bool((np.diff(positions) == 1).all()), "has cells in another order than that of their positions")
+    return positions
 
 
-def _words(part: Bytes) -> tuple[int, ...]:
-    return tuple(int(word) for word in part.view(np.uint32))
+def _sides(reader: _Unread, cells: int) -> tuple[Side, Side]:
+    transposed, layers = reader.words(2)
+    _expect(transposed == 0, "has its values transposed")
+    keys = tuple(_layer(reader, cells) for _ in range(layers))
+    return keys, tuple(_layer(reader, cells) for _ in range(layers))
 
 
-def _bytes(words: list[int]) -> npt.NDArray[Any]:
+def _layer(reader: _Unread, cells: int) -> LayerRows:
+    kind, low, high = reader.words(3)
+    width = high << 32 | low
+    return LayerRows(kind, reader.take(cells * width).reshape(cells, width))
+
+
+def _cell_parts(held: Sequence[SequenceState], sequence: int) -> Iterator[Bytes]:
+    positions = _in_order(np.concatenate([state.positions for state in held]))
+    marks = np.full((len(positions), _CELL), (0, 1, sequence), np.int32)
+    marks[:, 0] = positions
+    yield marks.reshape(-1).view(np.uint8)
+    layers = len(held[0].sides[0])
+    _expect(all(len(state.sides[0]) == layers for state in held), "has another number of layers than what it continues")
+    yield _as_bytes(0, layers)
+    for sides in zip(*(state.sides for state in held), strict=True):
+        for pieces in zip(*sides, strict=True):
+            yield from _layer_parts(pieces)
+
+
+def _layer_parts(pieces: Sequence[LayerRows]) -> Iterator[Bytes]:
+    kind, width = pieces[0].kind, pieces[0].rows.shape[1]
+    _expect(all((one.kind, one.rows.shape[1]) == (kind, width) for one in pieces), "has other rows than it continues")
+    yield _as_bytes(kind, width & 0xFFFFFFFF, width >> 32)
+    for one in pieces:
+        yield one.rows.reshape(-1)
+
+
+def _expect(true: bool, otherwise: str) -> None:
+    if not true:
+        raise UnknownLayout(f"a sequence's state {otherwise}; this build of libllama lays it out in a way unknown here")
+
+
+def _as_bytes(*words: int) -> Bytes:
     return np.array(words, np.uint32).view(np.uint8)
+
+
+def moved(source: SequenceState, kinds: tuple[int, int], into: SequenceState) -> Bytes:
+    """The state that gives `into`, a sequence of another cache, `source`'s cells with keys and values of `kinds`.
+
+    Cells that `into` holds already have these kinds; they are the first ones, and keep every bit. Raises UnknownLayout
+    where the two do not belong together, and OverflowError where a number cannot be said in the new kind.
+    """
+    _expect(not source.positions[:1].any(), "does not begin at position 0")
+    new = source.part(into.cells, source.cells)
+    keys, values = (tuple(layer.as_kind(kind) for layer in side) for side, kind in zip(new.sides, kinds, strict=True))
+    return into.written(replace(new, sides=(keys, values)))

@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from pilotfish.hooks.errors import EngineError
+from pilotfish.plugins._cells.context import Bytes
+from pilotfish.plugins._llama.half_floats import BF16, F16
 from pilotfish.plugins._llama.library import lib
-from pilotfish.plugins._llama.sequence_state import BF16, F16, Bytes, CannotMove, SequenceState
+from pilotfish.plugins._llama.sequence_state import SequenceState, parse
 
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
@@ -37,27 +40,37 @@ def turned_beside(handle: Any, sequence: int, beside: Any, size: int, keep: int,
     False where it cannot be done, which only what the cells hold decides; the sequence is whole then, or empty.
     """
     try:
-        whole = SequenceState.read(_state(handle, sequence))
-        moves = whole.part(keep + discard, size).with_keys(F16)
+        whole = parse(_state(handle, sequence))
+        moves = turnable(whole.part(keep + discard, size))
         memory = lib.llama_get_memory(beside)
-        if not _write(beside, 0, moves.written(alone=True)):
+        if not _write(beside, 0, moves.alone().written()):
             return False
         lib.llama_memory_seq_add(memory, 0, keep + discard, -1, -discard)
         if not _forwarded(beside, size - discard):  # which turns the keys
             return False
         lib.llama_memory_seq_rm(memory, 0, size - discard, -1)
-        moved = SequenceState.read(_state(beside, 0)).with_keys(BF16)
-    except CannotMove:
+        turned = parse(_state(beside, 0)).with_keys(F16, BF16)
+        result = whole.part(0, keep).written(turned)
+    except (EngineError, OverflowError):
         return False
     lib.llama_memory_seq_rm(lib.llama_get_memory(handle), sequence, -1, -1)
-    return _write(handle, sequence, whole.part(0, keep).followed_by(moved).written())
+    return _write(handle, sequence, result)
+
+
+def turnable(state: SequenceState) -> SequenceState:
+    """`state` with its bf16 keys as f16. Raises UnknownLayout, or OverflowError where f16 cannot hold one or it is no
+    number."""
+    found = state.with_keys(BF16, F16)
+    if any(np.isnan(layer.rows.view(np.float16)).any() for layer in found.sides[0]):
+        raise OverflowError("a key is no number")
+    return found
 
 
 def _state(handle: Any, sequence: int) -> Bytes:
     lib.llama_synchronize(handle)
     data = np.empty(lib.llama_state_seq_get_size(handle, sequence), dtype=np.uint8)
     if lib.llama_state_seq_get_data(handle, data.ctypes.data_as(_BYTES), data.nbytes, sequence) != data.nbytes:
-        raise CannotMove("it cannot be read")
+        raise EngineError("a sequence's state cannot be read")
     return data
 
 

@@ -13,7 +13,7 @@ from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, acc
 from pilotfish.hooks.protocols import ReadsPromptsFast
 from pilotfish.hooks.types import EngineSetting, Lane, SamplingParams
 from pilotfish.plugins._llama import prompts_apart
-from pilotfish.plugins._llama.sequence_blob import UnknownLayout, parse
+from pilotfish.plugins._llama.sequence_state import UnknownLayout, parse
 from tests.engines import EngineOf, LoadEngine
 
 if TYPE_CHECKING:
