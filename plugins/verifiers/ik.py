@@ -51,13 +51,14 @@ class IkVerifier:
     def unfit_for(self, pin: TargetPin, options: EngineOptions) -> str:
         """Why `load` would refuse `pin`, the library's own faults included; empty when nothing speaks against it.
 
-        No weights are read. What a process of its own found is remembered in `options.state_dir`.
+        No weights are read, and no library comes into this process. What another one found is remembered in
+        `options.state_dir`.
         """
         from pilotfish.plugins._ik.model import IkDialect
         from pilotfish.plugins._ik.model_fitness import check_model
 
         try:
-            self._dialect(pin, options)
+            self.fingerprint(options.state_dir)
             check_model(pin, IkDialect.exact_setting(options), options.state_dir)
         except (BrokenModel, EngineError) as error:
             return str(error)
