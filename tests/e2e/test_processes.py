@@ -80,7 +80,7 @@ def test_after_a_killed_runner_the_next_request_loads_again(overlaid):
 def test_what_the_runner_cannot_load_the_stock_server_does(overlay, folder, models):
     place = folder / "broken-config"
     place.mkdir()
-    (place / "pilotfish.toml").write_text('[verifiers.llama]\nlog = "nowhere"\n')
+    (place / "pilotfish.toml").write_text('[engine]\nchoice = "llama"\n[verifiers.llama]\nlog = "nowhere"\n')
     with serving(overlay, place, models) as server:
         assert server.client.generate(MODEL, "Hi", options=SHORT).response
         assert [decision["decision"] for decision in server.decisions()] == ["runner", "stock"]
