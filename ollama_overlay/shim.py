@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -27,8 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.alarm(LIMIT_SECONDS)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     decision = _decision(sys.argv[1:] if argv is None else argv)
-    with contextlib.suppress(OSError, ConfigError):  # a full disk, or a stderr that is gone, must not cost a load
-        _say(decision)
+    _say(decision)
     if not decision.runner:
         return DECIDED_STOCK
     return RUNNER_ON_OLLAMA if decision.ollama_libraries else RUNNER
@@ -42,9 +42,16 @@ def _decision(argv: Sequence[str]) -> Decision:
 
 
 def _say(decision: Decision) -> None:
+    """On stderr and in the state folder; a full disk, or a stderr that is gone, must not cost a load."""
     program = "runner" if decision.runner else "stock llama-server"
-    sys.stderr.write(f"pilotfish: {program} for {decision.model}: {decision.reason}\n")
-    decision_log.record(state_dir(), decision.model, "runner" if decision.runner else "stock", decision.reason)
+    try:
+        sys.stderr.write(f"pilotfish: {program} for {decision.model}: {decision.reason}\n")
+        sys.stderr.flush()
+    except OSError:
+        # The interpreter flushes once more on its way out, and would end with an exit code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    with contextlib.suppress(OSError, ConfigError):
+        decision_log.record(state_dir(), decision.model, "runner" if decision.runner else "stock", decision.reason)
 
 
 if __name__ == "__main__":

@@ -384,9 +384,10 @@ class TestProcess:
         assert "Traceback" not in done.stderr
         assert not (tmp_path / "~").exists()
 
-    def test_a_stderr_that_is_gone_costs_nothing(self, blob, state):
+    @pytest.mark.parametrize("unbuffered", ["", "1"])
+    def test_a_stderr_that_is_gone_costs_nothing(self, blob, state, unbuffered):
         command = [sys.executable, "-P", "-m", "pilotfish.ollama_overlay.shim", *launch(blob, "--lora", "x")]
-        env = {**os.environ, "PILOTFISH_STATE": str(state)}
+        env = {**os.environ, "PILOTFISH_STATE": str(state), "PYTHONUNBUFFERED": unbuffered}
         with Path("/dev/full").open("w") as nowhere:
             assert subprocess.run(command, env=env, stderr=nowhere, check=False).returncode == DECIDED_STOCK
 
