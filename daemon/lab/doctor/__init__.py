@@ -1,0 +1,1 @@
+"""What is wrong, or may surprise, between Ollama, the models and pilotfish: `pilotfish doctor`."""

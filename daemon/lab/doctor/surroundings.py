@@ -1,0 +1,116 @@
+"""Everything the doctor looks at, looked up once. Nothing is generated, loaded or started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.config.types import ENGINES, Config
+from pilotfish.daemon.control.overview import overview
+from pilotfish.daemon.drafters import lease
+from pilotfish.daemon.front.settings import FrontSettings, parse_host
+from pilotfish.daemon.registry.registry import Registry
+from pilotfish.hooks.errors import PilotfishError
+from pilotfish.hooks.protocols import CertifiableVerifier
+from pilotfish.manifests.manifest import Manifest
+from pilotfish.manifests.store import Skipped, Store
+
+_OVERLAY = (sys.executable, "-P", "-m", "pilotfish.daemon.cli", "overlay", "status", "--json")
+_OVERLAY_SECONDS = 60.0
+_VERSION_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What there is. Bytes of memory; names of devices with what their holder wrote about itself."""
+
+    overview: Mapping[str, Any]  # see `control.overview`
+    overlay: Mapping[str, Any] | None  # what `pilotfish overlay status --json` says; None where it fails
+    ollama_url: str
+    ollama_version: str  # of the server that answers there; empty where none does
+    engines: Mapping[str, str]  # fingerprints of the engines that could compute, by name
+    store: Store
+    models: tuple[Manifest, ...]
+    skipped: tuple[Skipped, ...]
+    state_dir: Path
+    free: int
+    total: int
+    held: Mapping[str, str]
+
+
+async def look(store: Store, config: Config, name: str | None) -> Surroundings:
+    """Look at everything, and at the model `name`, or at all of them. Raises ModelNotFound."""
+    models, skipped = ((store.manifest(name),), ()) if name else (store.models().models, store.models().skipped)
+    url, version = await _ollama()
+    memory = psutil.virtual_memory()
+    return Surroundings(
+        overview=await overview(store),
+        overlay=await asyncio.to_thread(_overlay),
+        ollama_url=url,
+        ollama_version=version,
+        engines=dict(_fingerprints(config)),
+        store=store,
+        models=tuple(models),
+        skipped=tuple(skipped),
+        state_dir=state_dir(),
+        free=memory.available,
+        total=memory.total,
+        held=dict(_held()),
+    )
+
+
+async def _ollama() -> tuple[str, str]:
+    """Where Ollama's clients find it, and the version of what answers there."""
+    host, port = parse_host(os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434")
+    url = FrontSettings(host=host, port=port).url
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_VERSION_SECONDS)) as session,
+            session.get(f"{url}/api/version") as answer,
+        ):
+            return url, str((await answer.json(content_type=None))["version"])
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
+        return url, ""
+
+
+def _overlay() -> Mapping[str, Any] | None:
+    try:
+        done = subprocess.run(_OVERLAY, capture_output=True, text=True, check=False, timeout=_OVERLAY_SECONDS)
+        found = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _fingerprints(config: Config) -> Iterator[tuple[str, str]]:
+    registry = Registry.built_in(config)
+    for name in ENGINES:
+        try:
+            verifier = registry.verifier(name)
+            if isinstance(verifier, CertifiableVerifier):
+                yield name, verifier.fingerprint(state_dir())
+        except (PilotfishError, OSError):
+            continue  # the overview has it among the engines' problems
+
+
+def _held() -> Iterator[tuple[str, str]]:
+    """The devices that some process holds a lease of."""
+    folder = lease.lease_folder()
+    for path in sorted(folder.glob("*.lease")) if folder.is_dir() else ():
+        device = path.stem.replace("_", ":")
+        try:
+            if owner := lease.holder(device):
+                yield device, str(owner)
+        except PilotfishError:
+            continue
