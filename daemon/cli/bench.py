@@ -69,12 +69,19 @@ class Wish:
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Pilotfish's config; its defaults else.")
 @click.option("--certify/--no-certify", default=None, help="Certify the model first if it is not yet; not if --quick.")
 @click.option("--floor", is_flag=True, help="Instead: stock Ollama beside the overlaid one, in all that one notices.")
-@click.option("--overlay", type=click.Path(path_type=Path), help="The overlay's folder for --floor; your own else.")
+@click.option("--agent", is_flag=True, help="Instead: a whole working session of an agent, on every way to serve it.")
+@click.option("--overlay", type=click.Path(path_type=Path), help="The overlay's folder for these two; your own else.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - for stdout, without the tables.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw the chart as SVG.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw the chart as PNG.")
 def command(
-    json_file: str | None, svg: Path | None, png: Path | None, floor: bool, overlay: Path | None, **options: Any
+    json_file: str | None,
+    svg: Path | None,
+    png: Path | None,
+    floor: bool,
+    agent: bool,
+    overlay: Path | None,
+    **options: Any,
 ) -> None:
     """Measure how much faster answers are, as their client sees it, and whether every id is equal.
 
@@ -87,6 +94,12 @@ def command(
 
         rounds = 1 if options["quick"] else options["rounds"]
         sys.exit(measure_floor(options["model"], options["root"], overlay, rounds, json_file))
+    if agent:
+        from pilotfish.daemon.cli.bench_agent import measure_agent
+
+        rounds = 1 if options["quick"] else options["rounds"]
+        model, quantization, root = options["model"], options["quantization"], options["root"]
+        sys.exit(measure_agent(model, quantization, root, overlay, rounds, json_file))
     from pilotfish.daemon.cli.bench_tables import show
     from pilotfish.daemon.lab.bench_chart import draw, need_matplotlib
 

@@ -158,6 +158,7 @@ async def serving(
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("OLLAMA_", "PILOTFISH"))}
     own = {
         "OLLAMA_HOST": f"127.0.0.1:{port}",
+        "PILOTFISH_HOST": f"127.0.0.1:{port}",  # where `binary` is our own command
         "OLLAMA_MODELS": str(models),
         "OLLAMA_NOPRUNE": "1",
         "PILOTFISH_CERTIFY": "off",  # an idle runner would certify while the other server is timed
