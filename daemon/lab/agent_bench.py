@@ -122,7 +122,9 @@ class AgentBench:
 
     def _environment(self, folder: Path) -> dict[str, str]:
         state = remembered_state(self.state or state_dir(), folder / "state")
-        return {"PILOTFISH_STATE": str(state), "PILOTFISH_CONFIG": str(folder / "none.toml")}
+        config = folder / "pilotfish.toml"
+        config.touch()  # the defaults, whatever the user's own file says
+        return {"PILOTFISH_STATE": str(state), "PILOTFISH_CONFIG": str(config)}
 
 
 def exact(courses: Sequence[Course]) -> bool:
