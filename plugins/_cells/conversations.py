@@ -148,7 +148,8 @@ class Conversations:
 
 def _loses(history: CellHistory, prompt: Sequence[int]) -> bool:
     """Whether `prompt` keeps less than most of what could be kept."""
-    return min(history.shared(prompt), history.trusted) < MOST * history.trusted
+    trusted = history.trusted
+    return history.there(min(history.shared(prompt), trusted)) < MOST * trusted
 
 
 def _begins(longer: CellHistory, shorter: CellHistory) -> bool:

@@ -13,17 +13,20 @@ from typing import Any
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, Parity, TargetPin
 from pilotfish.manifests.remembered import Remembered, stamp_of
+from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.dialect import Dialect, Model
 from pilotfish.plugins._cells.engine import CellEngine
 from pilotfish.plugins._cells.joint_check import NoTimeLeft, Together, check_together
 from pilotfish.plugins._cells.joint_forward import JointForward, joint_forward
 from pilotfish.plugins._cells.lane_check import LaneCheck, check
+from pilotfish.plugins._cells.memory_layers import experts
 from pilotfish.plugins._cells.setting import default_threads
 from pilotfish.plugins._cells.slot import CellSlot
 
 log = logging.getLogger("pilotfish.verifiers")
 
+NO_SNAPSHOTS = "there is no room for snapshots of its running state"
 PLAIN = LaneCheck((1,), False, "")
 
 
@@ -40,7 +43,7 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
         build = dialect.engine_pin(options.state_dir)
         obstacle = model.obstacle(contexts[0])
         found = _find_lane(dialect, contexts[0], pin, setting, options, build, obstacle) if lane is None else PLAIN
-        lane = _lane(found, setting, options) if lane is None else _narrowed(lane, obstacle)
+        lane = _lane(found, setting, options) if lane is None else _narrowed(lane, obstacle, contexts[0].memory)
         block = lane.prefill_block or options.batch_size
         slots = [CellSlot(one, block, exact=lane.exact_cache, can_rollback=not obstacle) for one in contexts]
         joint = None if obstacle else joint_forward(contexts, max(dialect.room, lane.max_width))
@@ -119,11 +122,14 @@ def _find_lane(
 ) -> LaneCheck:
     if obstacle:
         return LaneCheck((1,), False, obstacle)
+    candidates = context.memory.widths(dialect.candidates(pin))
+    if not candidates:
+        return LaneCheck((1,), False, NO_SNAPSHOTS)
     remembered, stamp = Remembered(options.state_dir), stamp_of(pin.path)
     fact = _lane_fact(context, pin, setting, options, build)
     if (known := _as_check(remembered.get(pin.path, fact, stamp), dialect.room)) is not None:
         return known
-    found = check(context, dialect.candidates(pin))
+    found = check(context, candidates, experts=experts(pin) > 0)
     if found.complete:
         remembered.put(pin.path, fact, stamp, asdict(found))
     log.info("%s: widths %s in %s %s", pin.name, found.widths, setting.title, found.reason)
@@ -139,6 +145,8 @@ def _lane_fact(
     threads = options.threads or default_threads()
     long_enough = context.cells > 256
     decides = [weights, build.fingerprint, asdict(setting), threads, options.gpu_layers, environment, long_enough]
+    if context.memory != CELLS:
+        decides.append(asdict(context.memory))
     if options.main_gpu is not None:
         decides.append(options.main_gpu)
     return f"lane {hashlib.sha256(json.dumps(decides).encode()).hexdigest()}"
@@ -167,8 +175,10 @@ def _lane(found: LaneCheck, setting: EngineSetting, options: EngineOptions) -> L
     )
 
 
-def _narrowed(lane: Lane, obstacle: str) -> Lane:
-    """The lane as given, or single steps in its setting where the cache cannot be rolled back."""
-    if not obstacle:
-        return lane
-    return replace(lane, widths=(1,), parity=Parity.NONE, reason=obstacle, exact_cache=False)
+def _narrowed(lane: Lane, obstacle: str, memory: CellMemory) -> Lane:
+    """The lane as given, as wide as the memory leads back, or single steps in its setting where it does not."""
+    widths = memory.widths(lane.widths)
+    if obstacle or (len(widths) < len(lane.widths) and len(widths) < 2):
+        why = obstacle or NO_SNAPSHOTS
+        return replace(lane, widths=(1,), parity=Parity.NONE, reason=why, exact_cache=False)
+    return replace(lane, widths=widths)

@@ -15,13 +15,15 @@ from typing import Any
 
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
-from pilotfish.plugins._cells.context import CellContext, CellState, IdArray
+from pilotfish.plugins._cells.context import Bytes, CellContext, CellState, IdArray
 from pilotfish.plugins._cells.footprint import footprint_in
 from pilotfish.plugins._cells.prompt_reading import is_worth
 from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK
 from pilotfish.plugins._llama.half_floats import BF16, F16
 from pilotfish.plugins._llama.model import make_context
 from pilotfish.plugins._llama.sequence_state import moved, parse
+from pilotfish.plugins._llama.sequences import is_running
+from pilotfish.plugins._llama.window_state import moved_window, parse_window
 
 log = logging.getLogger("pilotfish.verifiers")
 
@@ -32,8 +34,9 @@ COPIES = 3  # of the cells, at the same time: read out, converted, and those tha
 def prompts_apart(
     model: Any, pin: TargetPin, setting: EngineSetting, options: EngineOptions, free: Callable[[], int]
 ) -> PromptsApart | None:
-    """A reader for a lane in `setting`; None where its types were asked for, are stock's, or have not 16 bits."""
-    if options.cache_type_k or options.cache_type_v:
+    """A reader for a lane in `setting`; None where its types were asked for, are stock's, or have not 16 bits, and for
+    models some of whose layers keep a state."""
+    if options.cache_type_k or options.cache_type_v or is_running(model):
         return None
     kinds = CACHE_TYPES.get(setting.cache_type_k.lower(), 0), CACHE_TYPES.get(setting.cache_type_v.lower(), 0)
     if kinds == STOCK_KINDS or not {F16, BF16}.issuperset(kinds):
@@ -46,7 +49,7 @@ def prompts_apart(
     @functools.cache
     def block_and_more() -> tuple[int, int]:
         """Bytes of a context of one block of cells, and of each further block."""
-        one, two = (footprint_in(pin, stock, sized(n * CELL_BLOCK), "").cache for n in (1, 2))
+        one, two = (footprint_in(pin, stock, sized(n * CELL_BLOCK), "", windows=True).cache for n in (1, 2))
         return one, two - one
 
     def need(cells: int) -> int:
@@ -103,7 +106,7 @@ class MovedReading:
         try:
             self._kept = lane.state()
             if lane.size:
-                there = moved(parse(self._kept.data), STOCK_KINDS, parse(context.state().data))
+                there = self._moved(self._kept, STOCK_KINDS, context.state())
                 context.restore(CellState(lane.size, there))
         except BaseException:
             context.close()
@@ -118,7 +121,7 @@ class MovedReading:
         try:
             read = self._context.state()
             self.close()  # its memory goes before the copies are made
-            state = CellState(read.cells, moved(parse(read.data), self._kinds, parse(self._kept.data)))
+            state = CellState(read.cells, self._moved(read, self._kinds, self._kept))
         except (OverflowError, MemoryError) as error:
             raise EngineError(f"{self._lane.name}: cells could not be moved: {error}; feed the prompt again") from error
         finally:
@@ -130,6 +133,11 @@ class MovedReading:
                 if self._kept.cells:
                     self._lane.restore(self._kept)
             raise
+
+    def _moved(self, source: CellState, kinds: tuple[int, int], into: CellState) -> Bytes:
+        if self._lane.memory.window:
+            return moved_window(parse_window(source.data), kinds, parse_window(into.data))
+        return moved(parse(source.data), kinds, parse(into.data))
 
     def close(self) -> None:
         """Free the context."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pilotfish.hooks.errors import EngineError
+from pilotfish.plugins._cells.cell_memory import CELLS
 from pilotfish.plugins._cells.context import CellState
 from pilotfish.plugins._cells.slot import CellSlot
 
@@ -18,6 +19,8 @@ class FakeContext:
     """What a `CellSlot` needs of a `CellContext`. `written` are the cells; `broken` names a call that fails."""
 
     name = "fake"
+    memory = CELLS
+    max_width = 16
 
     def __init__(self, broken: str = "") -> None:
         self.written: list[tuple[int, int]] = []
