@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE
 from pilotfish.daemon.lab.llama_server import find_llama_server
-from pilotfish.daemon.lab.matrix_case import MatrixRow, MatrixSize, cases
-from pilotfish.daemon.lab.matrix_course import MatrixCourse, read_rows
-from pilotfish.daemon.lab.matrix_document import document, spans
+from pilotfish.daemon.lab.matrix.matrix_case import MatrixRow, MatrixSize, cases
+from pilotfish.daemon.lab.matrix.matrix_course import MatrixCourse, read_rows
+from pilotfish.daemon.lab.matrix.matrix_document import document, spans
 from pilotfish.daemon.lab.tiny_models.catalogue import NOT_MADE, architectures
 from pilotfish.daemon.lab.tiny_models.making import FORMATS, tiny_model
 

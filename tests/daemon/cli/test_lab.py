@@ -31,7 +31,7 @@ def test_an_unknown_architecture_is_answered_with_the_choices(lab):
 
 
 def test_without_libllama_every_row_says_why(lab, monkeypatch, tmp_path):
-    from pilotfish.daemon.lab import matrix_course
+    from pilotfish.daemon.lab.matrix import matrix_course
     from pilotfish.hooks.errors import EngineError
 
     def broken(case):

@@ -8,11 +8,11 @@ import textwrap
 
 import pytest
 
-from pilotfish.daemon.lab import matrix_course
-from pilotfish.daemon.lab.matrix_case import Compared, Kept, MatrixCase, MatrixRow, MatrixSize, cases
-from pilotfish.daemon.lab.matrix_child import MARK
-from pilotfish.daemon.lab.matrix_course import MatrixCourse, read_rows
-from pilotfish.daemon.lab.matrix_document import document, spans
+from pilotfish.daemon.lab.matrix import matrix_course
+from pilotfish.daemon.lab.matrix.matrix_case import Compared, KeptPrefix, MatrixCase, MatrixRow, MatrixSize, cases
+from pilotfish.daemon.lab.matrix.matrix_child import MARK
+from pilotfish.daemon.lab.matrix.matrix_course import MatrixCourse, read_rows
+from pilotfish.daemon.lab.matrix.matrix_document import document, spans
 from pilotfish.hooks.errors import EngineError
 
 SIZE = MatrixSize((32, 300), 8)
@@ -22,7 +22,7 @@ LLAMA, QWEN = MatrixCase("llama", "Q4_0", "llama"), MatrixCase("qwen35", "Q4_0",
 def row_of(case=LLAMA, *differences, **more):
     compared = tuple(Compared(32, "greedy", "suffix", 8, 4, 2, at) for at in (None, *differences))
     found = {"lane": "flash", "widths": (1, 2, 3, 8), "rollback": "cuts the tail", "distinct": 5, "weights": 7, **more}
-    return MatrixRow(case, SIZE, compared=compared, kept=(Kept(48, 47, True), Kept(600, 0, None)), **found)
+    return MatrixRow(case, SIZE, compared=compared, kept=(KeptPrefix(48, 47, True), KeptPrefix(600, 0, None)), **found)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_row_survives_its_log(tmp_path):
 
 def test_a_changed_prefix_answer_counts_as_a_difference():
     assert row_of(LLAMA).differences == 0
-    assert MatrixRow(LLAMA, SIZE, kept=(Kept(48, 47, False),)).differences == 1
+    assert MatrixRow(LLAMA, SIZE, kept=(KeptPrefix(48, 47, False),)).differences == 1
 
 
 def test_every_architecture_meets_every_format_on_every_engine():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pilotfish.daemon.lab.matrix_case import Kept, MatrixRow, MatrixSize
+from pilotfish.daemon.lab.matrix.matrix_case import KeptPrefix, MatrixRow, MatrixSize
 from pilotfish.daemon.lab.tiny_models.architecture import WINDOW
 from pilotfish.daemon.lab.tiny_models.catalogue import ARCHITECTURES, NOT_MADE
 
@@ -100,7 +100,7 @@ def _cells(row: MatrixRow) -> list[str]:
     ]
 
 
-def _kept(kept: Kept) -> str:
+def _kept(kept: KeptPrefix) -> str:
     return f"{kept.kept} of {kept.shared}" + (" (**another answer**)" if kept.equal is False else "")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.depths import natural_text
-from pilotfish.daemon.lab.matrix_case import Compared, Kept, MatrixCase, MatrixRow, MatrixSize
+from pilotfish.daemon.lab.matrix.matrix_case import Compared, KeptPrefix, MatrixCase, MatrixRow, MatrixSize
 from pilotfish.daemon.lab.parity_runs import Subject, contenders_for, first_difference
 from pilotfish.daemon.lab.workloads import MODES, Mode, load_workloads
 from pilotfish.hooks.protocols import TargetEngine
@@ -77,7 +77,7 @@ def _text(subject: Subject, length: int) -> tuple[int, ...]:
     return tuple(encode(text)[:length])
 
 
-def _second_prompt(bench: _Bench, shared: int) -> Kept:
+def _second_prompt(bench: _Bench, shared: int) -> KeptPrefix:
     """Two prompts with the same beginning, the second with and without what the first left behind."""
     greedy = MODES[0]
     bench.subject.answer(bench.request(0, shared + _OWN, greedy, _AFTER, cached=False), None)
@@ -89,7 +89,7 @@ def _second_prompt(bench: _Bench, shared: int) -> Kept:
     again = bench.subject.answer(second, None)
     fresh = bench.subject.answer(replace(second, cache_prompt=False), None)
     kept = again.outcome.timings.cache_n
-    return Kept(shared, kept, again.tokens == fresh.tokens if kept else None)
+    return KeptPrefix(shared, kept, again.tokens == fresh.tokens if kept else None)
 
 
 def _all_compared(bench: _Bench, size: MatrixSize, stage: Stage) -> tuple[tuple[Compared, ...], int]:

@@ -1,4 +1,4 @@
-"""One row of the matrix in a process of its own: `python -m pilotfish.daemon.lab.matrix_child JOB`.
+"""One row of the matrix in a process of its own: `python -m pilotfish.daemon.lab.matrix.matrix_child JOB`.
 
 A model can end the process that loads it: an assertion in an engine's library is an abort. JOB is JSON; each line of
 the answer begins with MARK: `{"stage"}` before each step, then `{"row"}`, or `{"failed"}` with a reason.
@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from pilotfish.daemon.lab.matrix_case import MatrixCase, MatrixSize
-from pilotfish.daemon.lab.matrix_measuring import measured_row
+from pilotfish.daemon.lab.matrix.matrix_case import MatrixCase, MatrixSize
+from pilotfish.daemon.lab.matrix.matrix_measuring import measured_row
 from pilotfish.daemon.processes.parent_death import end_with_stdin
 from pilotfish.hooks.errors import PilotfishError
 

@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.lab.matrix_case import MatrixCase, MatrixRow, MatrixSize
-from pilotfish.daemon.lab.matrix_child import MARK
-from pilotfish.daemon.lab.matrix_stock import ask_stock
+from pilotfish.daemon.lab.matrix.matrix_case import MatrixCase, MatrixRow, MatrixSize
+from pilotfish.daemon.lab.matrix.matrix_child import MARK
+from pilotfish.daemon.lab.matrix.matrix_stock import ask_stock
 from pilotfish.daemon.lab.tiny_models.catalogue import architectures
 from pilotfish.daemon.lab.tiny_models.making import tiny_model
 from pilotfish.daemon.processes.threaded_child import ThreadedChild
 from pilotfish.hooks.errors import PilotfishError
 
-CHILD = "pilotfish.daemon.lab.matrix_child"
+CHILD = "pilotfish.daemon.lab.matrix.matrix_child"
 LIMIT = 600.0  # seconds for one row
 
 

@@ -48,7 +48,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptPrefix:
     """A prompt that begins as one before it: `shared` ids are the same, of which `kept` were not read again.
 
     `equal`: the answer was the one after reading all of it. None where nothing was kept.
@@ -73,7 +73,7 @@ class MatrixRow:
     widths: tuple[int, ...] = ()
     reason: str = ""
     rollback: str = ""
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptPrefix, ...] = ()
     compared: tuple[Compared, ...] = ()
     distinct: int = 0
     failed: str = ""
@@ -95,7 +95,7 @@ class MatrixRow:
             MatrixCase(**table["case"]),
             MatrixSize.from_json(table["size"]),
             widths=tuple(table["widths"]),
-            kept=tuple(Kept(**one) for one in table["kept"]),
+            kept=tuple(KeptPrefix(**one) for one in table["kept"]),
             compared=tuple(Compared(**one) for one in table["compared"]),
             **plain,
         )
