@@ -80,7 +80,8 @@ class ReadsPromptsFast(Protocol):
     """
 
     def read_prompts_fast(self, free: Callable[[], int]) -> None:
-        """Begin to, where it can. `free()` says how many bytes of memory there are; asked for every long prompt."""
+        """Begin to, where it can. `free()` says how many bytes of memory there are; how long the prompts are that are
+        read elsewhere is decided once, by the first of them."""
         ...
 
     @property
