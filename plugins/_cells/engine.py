@@ -133,10 +133,7 @@ class CellEngine:
     @property
     def prompts_read(self) -> str:
         """Where long prompts are read, for a person; safe from any thread."""
-        if self._reader is None:
-            return "in the lane"
-        obstacle = self._reader.obstacle
-        return f"in the lane: {obstacle}" if obstacle else "with stock's cache types"
+        return "in the lane" if self._reader is None else self._reader.where
 
     def _prepare_slot(self, slot: CellSlot, prompt: array[int], cache_prompt: bool) -> None:
         if self._conversations is not None and cache_prompt:

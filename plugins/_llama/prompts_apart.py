@@ -2,10 +2,16 @@
 
 A lane's keys and values have different types, which switches off libllama's tiled attention: long prompts take 1.5 to
 2.2 times as long. Stock's types have it. The other context lives as long as one prompt is read, and is as large.
+
+Cells that were read apart are others than those that the lane would write, so where a prompt is read must not depend on
+how much memory happens to be free when it comes, with drafts or without. The first prompt that is worth it decides how
+long prompts may be, as long as the model is loaded. Where the memory is gone later on, as any other failure, it costs
+all later ones their speed.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -29,6 +35,7 @@ log = logging.getLogger("pilotfish.verifiers")
 
 STOCK_KINDS = (F16, F16)
 COPIES = 3  # of the cells, at the same time: read out, converted, and those that were kept
+SHARE = 0.5  # of what memory is free: the most that a prompt may take; conversations may have the rest
 
 
 def prompts_apart(
@@ -57,12 +64,15 @@ def prompts_apart(
         blocks = -(-cells // CELL_BLOCK)
         return first + (blocks - 1) * more + COPIES * blocks * more
 
-    return PromptsApart(lambda cells: make_context(model, pin, stock, sized(cells), 1), kinds, need, free)
+    return PromptsApart(
+        lambda cells: make_context(model, pin, stock, sized(cells), 1), kinds, need, free, options.n_ctx
+    )
 
 
 class PromptsApart:
     """A `PromptReader`. `make(cells)` is a context of stock's types, `need(cells)` what one takes with the copies on
-    the way, `free()` what there is, both in bytes; `kinds` are ggml's types of the lane's keys and values."""
+    the way, `free()` what there is, both in bytes; `kinds` are ggml's types of the lane's keys and values. Prompts have
+    at most `most` tokens."""
 
     def __init__(
         self,
@@ -70,31 +80,56 @@ class PromptsApart:
         kinds: tuple[int, int],
         need: Callable[[int], int],
         free: Callable[[], int],
+        most: int,
     ) -> None:
-        self._make, self._kinds, self._need, self._free = make, kinds, need, free
-        self._broken = ""
-        self.obstacle = ""
+        self._make, self._kinds, self._need, self._free, self._most = make, kinds, need, free, most
+        self._longest: int | None = None  # tokens; not decided yet
+        self._broken = self._remark = ""
+
+    @property
+    def where(self) -> str:
+        """For a person."""
+        if self._broken:
+            return f"in the lane: {self._broken}"
+        return f"with stock's cache types{self._remark}"
+
+    def _decide(self, block: int) -> int:
+        """Tokens of the longest prompt that is read apart; those that are have a whole block of `block`."""
+        room = int(SHARE * self._free())
+        pieces = range(1, -(-self._most // CELL_BLOCK) + 1)
+        longest = CELL_BLOCK * bisect.bisect_right(pieces, room, key=lambda n: self._need(n * CELL_BLOCK))
+        if longest < self._most:
+            wanted = self._most if longest >= block else block
+            why = f"a second context for {wanted} takes {self._need(wanted) >> 20} MiB, and may take {room >> 20}"
+            if longest < block:
+                raise MemoryError(why)
+            self._remark = f" up to {longest} tokens, longer ones in the lane: {why}"
+        return longest
 
     def begin(self, lane: CellContext, last: int) -> MovedReading | None:
         """A reading that continues what `lane` holds, where it pays and there is memory for it."""
         if self._broken or not is_worth(lane.size, last, lane.block):
             return None
         try:
-            need, free = self._need(last), self._free()
-            if need > free:
-                self.obstacle = f"a second context for {last} tokens takes {need >> 20} MiB, {free >> 20} are free"
-                return None
-            reading = MovedReading(self._make(last), lane, self._kinds)
-        except (PilotfishError, OSError, OverflowError, MemoryError) as error:
-            self.obstacle = str(error) or type(error).__name__
+            if self._longest is None:
+                self._longest = self._decide(lane.block)
+            return self._begun(lane, last) if last <= self._longest else None
+        except OverflowError:  # what the lane holds cannot be said in stock's types, however often it is read
             return None
-        self.obstacle = ""
-        return reading
+        except (PilotfishError, OSError, MemoryError) as error:
+            self.failed(error)
+            return None
+
+    def _begun(self, lane: CellContext, last: int) -> MovedReading:
+        need, free = self._need(last), self._free()
+        if need > free:
+            raise MemoryError(f"a second context for {last} tokens takes {need >> 20} MiB, {free >> 20} are left")
+        return MovedReading(self._make(last), lane, self._kinds)
 
     def failed(self, error: Exception) -> None:
         """The lane reads from now on."""
-        self.obstacle = self._broken = str(error) or type(error).__name__
-        log.warning("prompts are read in the lane from now on: %s", self.obstacle)
+        self._broken = str(error) or type(error).__name__
+        log.warning("prompts are read in the lane from now on: %s", self._broken)
 
 
 class MovedReading:
