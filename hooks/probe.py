@@ -53,3 +53,11 @@ class ReadsLogits(Protocol):
     def logits(self, tokens: Sequence[int], width: int) -> bytes:
         """One forward as `Probe.rows`; the tokens' rows, `(len(tokens), n_vocab)` float32 in this machine's order."""
         ...
+
+
+@runtime_checkable
+class TellsEdges(Protocol):
+    """A probe that knows where else its rows are worth a look: one without this has a plain memory and no experts."""
+
+    edges: tuple[int, ...]  # lengths of which the rows that follow go over the edge of a window, or lie beyond it
+    experts: bool  # products choose their code by ids, too

@@ -26,7 +26,7 @@ A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Wha
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
 `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
 `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RemembersConversations` and `ReadsPromptsFast`; of its
-sessions, `ShiftsContext`; of its probes, `ReadsLogits`.
+sessions, `ShiftsContext`; of its probes, `ReadsLogits` and `TellsEdges`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pilotfish.hooks.drafter import (
     SpeaksVocabulary,
     TellsStatus,
 )
-from pilotfish.hooks.probe import Probe, ReadsLogits
+from pilotfish.hooks.probe import Probe, ReadsLogits, TellsEdges
 from pilotfish.hooks.target import Rows, ShiftsContext, TargetEngine, TargetSession, Tokenizer
 from pilotfish.hooks.target_capabilities import (
     HasSlots,
@@ -91,6 +91,7 @@ __all__ = [
     "TargetEngine",
     "TargetSession",
     "TellsDevices",
+    "TellsEdges",
     "TellsFootprint",
     "TellsMemory",
     "TellsStatus",
