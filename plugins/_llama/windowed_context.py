@@ -40,7 +40,8 @@ class WindowedContext(LlamaContext):
 
     def _held(self) -> int:
         """The first position whose cell is there. Raises EngineError where the ring is not as large as expected."""
-        held, ring = max(self._restored, lib.llama_memory_seq_pos_min(self._memory, self.sequence)), self.memory.ring
+        held = max(self._restored, int(lib.llama_memory_seq_pos_min(self._memory, self.sequence)))
+        ring = self.memory.ring
         least = self.size - ring if ring else 0
         if held < least or held > max(self._restored, least + self._margin if ring else 0):
             raise EngineError(
