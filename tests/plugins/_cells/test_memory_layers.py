@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin, TokenizerPin, WeightPin
+from pilotfish.plugins._cells import snapshots
 from pilotfish.plugins._cells.footprint import footprint_in
 from pilotfish.plugins._cells.memory_layers import MemoryLayers, experts, memory_layers
 from pilotfish.plugins._cells.snapshots import NUMBERS, snapshots_for
@@ -75,7 +76,9 @@ def test_windows_take_the_cells_of_their_ring_where_the_engine_makes_one(tmp_pat
     assert whole - ring == 3 * KV * 4 * SIZE * (8192 - 1024)
 
 
-def test_snapshots_are_counted_and_small_beside_the_weights(tmp_path):
+def test_snapshots_are_counted_and_small_beside_the_weights(tmp_path, monkeypatch):
+    assert snapshots_for(pin(tmp_path, "lfm2", ("blk.0.shortconv.conv.weight",), shortconv__l_cache=3), 16) == 15
+    monkeypatch.setattr(snapshots, "ANYWAY", 0)
     values = {"ssm__conv_kernel": 4, "ssm__inner_size": 64, "ssm__state_size": 16, "ssm__group_count": 2}
     tensors = ("blk.0.ssm_conv1d.weight",)
     state = memory_layers(pin(tmp_path, "qwen35", tensors, **values)).state
