@@ -21,11 +21,13 @@ from typing import Any
 
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
+from pilotfish.plugins._cells.cell_memory import window_cells
 from pilotfish.plugins._cells.context import Bytes, CellContext, CellState, IdArray
 from pilotfish.plugins._cells.footprint import footprint_in
 from pilotfish.plugins._cells.prompt_reading import is_worth
 from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK
 from pilotfish.plugins._llama.half_floats import BF16, F16
+from pilotfish.plugins._llama.library import lib
 from pilotfish.plugins._llama.model import make_context
 from pilotfish.plugins._llama.sequence_state import moved, parse
 from pilotfish.plugins._llama.sequences import is_running
@@ -53,16 +55,20 @@ def prompts_apart(
     def sized(cells: int) -> EngineOptions:
         return replace(options, n_ctx=cells, slots=1)
 
+    window = lib.llama_model_n_swa(model)
+    # blocks of cells from which on a window's part of the cache grows no more
+    ring = window_cells(window, options.batch_size, options.n_ctx) // CELL_BLOCK if window else 1
+
     @functools.cache
-    def block_and_more() -> tuple[int, int]:
-        """Bytes of a context of one block of cells, and of each further block."""
-        one, two = (footprint_in(pin, stock, sized(n * CELL_BLOCK), "", windows=True).cache for n in (1, 2))
-        return one, two - one
+    def context_of(blocks: int) -> int:
+        """Bytes of a context of so many blocks of cells."""
+        return footprint_in(pin, stock, sized(blocks * CELL_BLOCK), "", windows=True).cache
 
     def need(cells: int) -> int:
-        first, more = block_and_more()
         blocks = -(-cells // CELL_BLOCK)
-        return first + (blocks - 1) * more + COPIES * blocks * more
+        known = 1 if blocks <= ring else ring
+        context = context_of(known) + (blocks - known) * (context_of(known + 1) - context_of(known))
+        return context + COPIES * (context - context_of(1) + context_of(2) - context_of(1))
 
     return PromptsApart(
         lambda cells: make_context(model, pin, stock, sized(cells), 1), kinds, need, free, options.n_ctx
