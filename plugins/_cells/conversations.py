@@ -92,7 +92,7 @@ class Conversations:
             return
         history = slot.history
         for entry in self._entries:
-            if entry.history.shared(history.tokens) == len(history):
+            if entry.history.there(entry.history.shared(history.tokens)) == len(history):
                 self._use(entry)
                 return
         self._entries = [entry for entry in self._entries if entry is spared or not _begins(history, entry.history)]

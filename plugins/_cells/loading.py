@@ -67,10 +67,11 @@ def _contexts(
     width = max(dialect.room, lane.max_width if lane else 0)
     if lane is not None and lane.prefill_block:
         options = replace(options, batch_size=max(options.batch_size, lane.prefill_block))
+    back = lane.max_width if lane else max(dialect.candidates(pin))
     first: EngineError | None = None
     for other, rows in _ways(dialect, setting, lane, options, width):
         try:
-            found = model.contexts(other, options, rows)
+            found = model.contexts(other, options, rows, min(rows, back))
         except EngineError as error:
             first = first or error
             continue
@@ -164,6 +165,8 @@ def _lane_fact(
     decides = [weights, build.fingerprint, asdict(setting), threads, options.gpu_layers, environment, long_enough]
     if context.memory != CELLS:
         decides.append(asdict(context.memory))
+    if many := experts(pin):
+        decides.append(["experts", many])
     if options.main_gpu is not None:
         decides.append(options.main_gpu)
     return f"lane {hashlib.sha256(json.dumps(decides).encode()).hexdigest()}"

@@ -43,8 +43,8 @@ class LlamaModel:
     def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> CellContext:
         return make_context(self._handle, self._pin, setting, options, width, snapshots=snapshots_for(self._pin, width))
 
-    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int) -> list[LlamaContext]:
-        snapshots = snapshots_for(self._pin, width)
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> list[LlamaContext]:
+        snapshots = snapshots_for(self._pin, back)
         return make_sequences(self._handle, self._pin, setting, options, width, options.slots, snapshots=snapshots)
 
     def obstacle(self, context: CellContext) -> str:

@@ -51,7 +51,8 @@ class RefusingDialect:
     def engine_pin(self, state_dir: Path | None) -> EnginePin:
         return EnginePin("fake", "1", "f")
 
-    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int) -> Sequence[Any]:
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> Sequence[Any]:
+        assert 1 <= back <= width
         if self._refuses(setting, width):
             raise EngineError(f"no room for {setting.title} and {width} rows")
         return [SimpleNamespace(cells=512, max_width=width, memory=self._memory, handle=object(), close=lambda: None)]
