@@ -54,18 +54,17 @@ class Audit:
     def obstacles(self) -> tuple[str, ...]:
         """Bundled weights that take part in the answer and that the runner does not apply. Empty: none."""
         found = [
-            f"{count} {what} layer{'s' if count > 1 else ''}"
-            for count, what in (
-                (self.draft_layers, "draft"),
-                (self.adapters, "adapter"),
-                (self.projectors, "projector"),
-            )
-            if count
+            f"{count} {what} layer{'s' if count > 1 else ''}" for count, what in ((self.adapters, "adapter"),) if count
         ]
         found += [f"a layer of unknown weights ({media_type})" for media_type in self.weight_bearing_unknown]
-        if self.vision_tensors:
-            found.append(f"{self.vision_tensors} vision or audio tensors inside the model file")
         return tuple(found)
+
+    @property
+    def media(self) -> str:
+        """What is bundled for images or sound, for a person; text is answered without it. Empty: nothing."""
+        if self.projectors:
+            return "a projector"
+        return f"{self.vision_tensors} vision or audio tensors inside the model file" if self.vision_tensors else ""
 
 
 def audit_model(store: Store, manifest: Manifest, weights: Iterable[GGUFMetadata] | None = None) -> Audit:

@@ -13,7 +13,8 @@ from typing import Any
 
 from pilotfish.daemon.certify.lanes import Measured, Site, agree, ranges
 from pilotfish.daemon.certify.measure import GLANCE_ROWS, glance
-from pilotfish.daemon.certify.probe_driver import OutOfTime, ProbeDriver
+from pilotfish.daemon.certify.probe_driver import FEW, OutOfTime, ProbeDriver
+from pilotfish.hooks.protocols import TellsEdges
 from pilotfish.hooks.types import Lane, Parity
 
 TARGET_ROWS = 512  # compared rows per width and regime
@@ -64,6 +65,7 @@ class Evidence:
             self._prefixes()
             tested = True
             self._switch_points()
+            self._edges()
             self._context_sweep()
             self._deepen()
             self.complete = True
@@ -80,12 +82,15 @@ class Evidence:
     def _rejections(self) -> None:
         """Forwards of which only a part is kept: rows must not see what follows them, nor what was cut before."""
         for start in self._sites():
-            site = Site(2, start, GLANCE_ROWS)
-            base = self._driver.walk(site, self._base)
-            for width in self._sample():
-                if not self._survives(site, width, base):
-                    self._drop([width], f"rows change when later tokens are rejected, after {start} tokens")
-            self._again(site, base)
+            self._reject_at(start)
+
+    def _reject_at(self, start: int) -> None:
+        site = Site(2, start, GLANCE_ROWS)
+        base = self._driver.walk(site, self._base)
+        for width in self._sample():
+            if not self._survives(site, width, base):
+                self._drop([width], f"rows change when later tokens are rejected, after {start} tokens")
+        self._again(site, base)
 
     def _survives(self, site: Site, width: int, base: Sequence[bytes]) -> bool:
         ids = self._driver.goto(site, site.end)
@@ -145,6 +150,19 @@ class Evidence:
         """One look at every width across each switch point, where a block lies on both sides of it."""
         for regime in self.regimes[1:]:
             self._look(Site(0, max(1, regime.start - GLANCE_ROWS // 2), GLANCE_ROWS))
+
+    def _edges(self) -> None:
+        """One look at every width where windows end and beyond, and at ids that send most of a block to few experts."""
+        probe = self._driver.probe
+        if not isinstance(probe, TellsEdges):
+            return
+        if probe.experts:
+            for start in self._sites():
+                self._look(Site(FEW, start, GLANCE_ROWS))
+        for edge in probe.edges:
+            if edge + 2 * GLANCE_ROWS <= self._limit:
+                self._look(Site(0, edge, GLANCE_ROWS))
+                self._reject_at(edge)
 
     def _context_sweep(self) -> None:
         """One look at every width in ever longer contexts, as long as the time left allows the next."""

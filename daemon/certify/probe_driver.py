@@ -10,6 +10,7 @@ import numpy as np
 from pilotfish.daemon.certify.lanes import Site
 from pilotfish.hooks.protocols import Probe
 
+FEW = 1000  # the number of a material
 _SEED = 23
 
 
@@ -40,7 +41,8 @@ class Deadline:
 
 
 class Material:
-    """Token sequences of any length, the same in every process: even numbers are random ids, odd ones text."""
+    """Token sequences of any length, the same in every process: even numbers are random ids, odd ones text, and FEW
+    has two ids only, in random order, so that the same experts get most rows of a block."""
 
     def __init__(self, n_vocab: int, text: Sequence[int]) -> None:
         self._n_vocab = n_vocab
@@ -59,9 +61,10 @@ class Material:
             begin = (number // 2 * 97) % len(self._text)
             turned = self._text[begin:] + self._text[:begin]
             return (turned * (length // len(turned) + 1))[:length]
+        most = 2 if number == FEW else self._n_vocab
         # a longer draw from the same seed begins like a shorter one
         random = np.random.default_rng(_SEED + number)
-        return [int(id) for id in random.integers(0, self._n_vocab, length)]
+        return [int(id) for id in random.integers(0, most, length)]
 
 
 class ProbeDriver:

@@ -60,6 +60,8 @@ class RemoteProbe:
         self.n_ctx: int = about["n_ctx"]
         self.n_vocab: int = about["n_vocab"]
         self.obstacle: str = about["obstacle"]
+        self.edges: tuple[int, ...] = tuple(about["edges"])
+        self.experts: bool = about["experts"]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without BOS."""

@@ -15,7 +15,7 @@ from pilotfish.daemon.certify.probe_wire import BROKEN, PAYLOAD, options_from_js
 from pilotfish.daemon.config import files
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
-from pilotfish.hooks.protocols import CertifiableVerifier, Probe, ReadsLogits
+from pilotfish.hooks.protocols import CertifiableVerifier, Probe, ReadsLogits, TellsEdges
 
 
 def main() -> int:
@@ -53,6 +53,8 @@ def _about(probe: Probe) -> dict[str, Any]:
         "n_ctx": probe.n_ctx,
         "n_vocab": probe.n_vocab,
         "obstacle": probe.obstacle,
+        "edges": list(probe.edges) if isinstance(probe, TellsEdges) else [],
+        "experts": isinstance(probe, TellsEdges) and probe.experts,
     }
 
 

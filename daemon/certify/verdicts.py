@@ -210,8 +210,12 @@ def _limits(audit: Audit, files: list[GGUFMetadata]) -> Iterator[str]:
     if len(files) > 1:
         yield f"split into {len(files)} files: whether the engine opens them is checked at load"
     if files[0].is_recurrent:
-        yield "recurrent layers: whether they can be rolled back is checked at load"
-    if files[0].sliding_window:
-        yield f"a sliding window of {files[0].sliding_window} tokens: whether it can be rolled back is checked at load"
+        yield "layers with a running state: whether they can be rolled back is checked at load"
+    if audit.media:
+        engine = ": whether the engine reads the file without them is checked at load" if audit.vision_tensors else ""
+        yield f"{audit.media}{engine}; requests with images or sound are answered by stock llama-server"
     if audit.bundles_draft:
-        yield "bundles a drafter of its own: when Ollama asks for it, stock llama-server serves the model"
+        yield (
+            "bundles a drafter of its own: a complete small model drafts where Ollama asks for it; where it needs "
+            "the model's activations (MTP, EAGLE, DFlash), stock llama-server serves the model then"
+        )

@@ -26,6 +26,7 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "doctor": "doctor",
     "draft-host": "draft_host",
     "explain": "explain",
+    "lab": "lab",
     "memory": "memory",
     "models": "models",
     "pair": "pair",

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pilotfish.daemon.lab.workloads import Mode, Workload
 
 QUICK_TOKENS = 64
+SIZES = ("1b", "3b", "8b")  # of `daemon/lab/real_text/`, whose table is not loaded for the help
+LIKE_FORMAT = "Q4_0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Wish:
 @click.command("bench")
 @click.argument("model", default="smollm2:135m")
 @click.option("--quantization", help="Requantize the weights first, for example to Q4_0.")
+@click.option("--like", type=click.Choice(SIZES), help="The same text at the cost of so many billion weights.")
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
 @click.option("--workloads", "workload_file", type=click.Path(path_type=Path), help="Another workload file.")
 @click.option("--task", "tasks", multiple=True, help="Only this workload; may be repeated.")
@@ -87,7 +90,8 @@ def command(
 
     Close everything else first: what other processes use is measured and reported, but it still costs. With three
     rounds of 256 tokens and all systems, the demo's model takes about two hours; --quick, which leaves out stock's
-    n-gram modes and the oracles, a few minutes.
+    n-gram modes and the oracles, a few minutes. --like makes MODEL as large as one of 1, 3 or 8 billion weights, once,
+    without changing what it says: so real text shows what speculation brings at that size.
     """
     if floor:
         from pilotfish.daemon.cli.bench_floor import measure_floor
@@ -121,6 +125,7 @@ def wish_of(
     *,
     model: str,
     quantization: str | None,
+    like: str | None,
     root: Path | None,
     workload_file: Path | None,
     tasks: Sequence[str],
@@ -143,7 +148,7 @@ def wish_of(
     from pilotfish.daemon.config.files import load
     from pilotfish.daemon.lab.bench_systems import endpoint, pilotfish_systems
     from pilotfish.daemon.lab.engines_here import engines_here
-    from pilotfish.daemon.lab.subjects import model_path, variant
+    from pilotfish.daemon.lab.subjects import model_path
     from pilotfish.daemon.lab.workloads import MODES, among, load_workloads
 
     if quick:
@@ -153,12 +158,12 @@ def wish_of(
     found, missing = engines_here(config, engines)
     ours = [pilotfish_systems(engine, adversaries=adversaries, n_predict=tokens) for engine in found]
     systems = [*stock, *itertools.chain(*ours), *map(endpoint, urls)]
-    path = model_path(model, root)
+    path, weights = _weights(model_path(model, root), quantization, like)
     threads = threads or psutil.cpu_count(logical=False) or 1
-    settings = {"model": model, "weights": quantization or path.stem, "tokens": tokens, "rounds": rounds}
+    settings = {"model": model, "weights": weights, "tokens": tokens, "rounds": rounds}
     return Wish(
         model=model,
-        path=variant(path, quantization) if quantization else path,
+        path=path,
         systems=_chosen(systems, only, quick=quick and not adversaries),
         workloads=among(load_workloads(workload_file), tasks, "--task"),
         modes=among(MODES, modes, "--mode"),
@@ -171,6 +176,18 @@ def wish_of(
         notes=(*notes, *(f"no figures of {name}: {why}" for name, why in missing.items())),
         about={**settings, "threads": threads, "context": context, **about},
     )
+
+
+def _weights(source: Path, quantization: str | None, like: str | None) -> tuple[Path, str]:
+    """What is loaded, made where it has to be, and what it is called in the report."""
+    from pilotfish.daemon.lab.real_text.enlarged import enlarged
+    from pilotfish.daemon.lab.subjects import variant
+
+    if like is None:
+        return variant(source, quantization) if quantization else source, quantization or source.stem
+    kind = quantization or LIKE_FORMAT
+    with err.status(f"Making a model like {like}") as status:
+        return enlarged(source, like, kind, status.update), f"{kind}, like {like}"
 
 
 async def measured(wish: Wish) -> BenchResult:

@@ -94,9 +94,18 @@ def _details(model: ModelReport) -> Table:
 
 
 def _facts(model: ModelReport) -> Iterator[tuple[str, Text]]:
-    """What is known of a model, line by line."""
+    """What is known of a model, line by line: what it means for the reader first, then what it is."""
+    yield "name", Text(model.name)
+    yield "speculates", _verdict(model)
+    why = model.certificate or "\n".join(model.limits) or model.reason
+    if why:
+        yield "", Text(why)
+    if left := model.left_to_stock:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(left.since))
+        yield "on stock", Text(f"under Ollama, since {since}: {left.reason}")
+    if model.engine:
+        yield "engine", Text(model.engine)
     facts = {
-        "name": model.name,
         "size": filesize.decimal(model.size),
         "format": model.format,
         "family": model.family,
@@ -109,15 +118,6 @@ def _facts(model: ModelReport) -> Iterator[tuple[str, Text]]:
         "tokenizer": model.tokenizer,
     }
     yield from ((title, Text(value)) for title, value in facts.items() if value)
-    if model.engine:
-        yield "engine", Text(model.engine)
-    yield "speculates", _verdict(model)
-    why = model.certificate or "\n".join(model.limits) or model.reason
-    if why:
-        yield "", Text(why)
-    if left := model.left_to_stock:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(left.since))
-        yield "on stock", Text(f"under Ollama, since {since}: {left.reason}")
 
 
 def _verdict(model: ModelReport) -> Text:

@@ -8,6 +8,8 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
 
 from pilotfish.daemon.config.types import Config, Engine
 from pilotfish.daemon.control.address import socket_path
@@ -18,6 +20,7 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import remembered_by
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.long_prompts import long_prompts_read
+from pilotfish.daemon.runner.own_drafter import with_own_drafter
 from pilotfish.hooks.errors import ConfigError
 
 log = logging.getLogger("pilotfish.runner")
@@ -41,7 +44,7 @@ async def linked(
         log.warning("no daemon can reach this runner: %s", error)
         yield
         return
-    follower = Follower(generator, begun_with, on_engine)
+    follower = Follower(generator, begun_with, on_engine, launch.draft)
     link = ControlClient(path, registration_of(generator, launch, port), follower.follow, follower.report)
     link.start()
     try:
@@ -53,14 +56,21 @@ async def linked(
 class Follower:
     """Makes a generator, and what else is to know, do what the last plan says."""
 
-    def __init__(self, generator: Generator, begun_with: Plan, on_engine: Callable[[Engine], None]) -> None:
-        self._generator = generator
+    def __init__(
+        self,
+        generator: Generator,
+        begun_with: Plan,
+        on_engine: Callable[[Engine], None],
+        draft: Path | None = None,
+    ) -> None:
+        """`draft` is the launch's own draft model."""
+        self._generator, self._draft = generator, draft
         self._plan = begun_with
         self._on_engine = on_engine
 
     async def follow(self, plan: Plan) -> None:
         """From the next request on. Plugins are loaded on a thread, only if they are others."""
-        registry = None
+        registry, plan = None, replace(plan, config=with_own_drafter(plan.config, self._draft))
         if needs_new_registry(self._plan, plan):
             registry = await asyncio.to_thread(Registry.load, plan.config)
             for remark in self._generator.registry.remarks:  # on the engine, which stays the same one
@@ -92,7 +102,7 @@ class Follower:
 
 def in_force(config: Config, launch: Launch) -> Config:
     """The config for this launch's models."""
-    return config.for_models(launch.names)
+    return with_own_drafter(config.for_models(launch.names), launch.draft)
 
 
 def registration_of(generator: Generator, launch: Launch, port: int) -> Registration:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pilotfish.daemon.runner.launch_flags import BY_NAME, Handling, words_of
+from pilotfish.daemon.runner.own_drafter import draft_model
 from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
@@ -42,6 +43,8 @@ class Launch:
     cache_type_k: str | None = None
     cache_type_v: str | None = None
     flash_attention: bool | None = None
+    projector: Path | None = None  # for images and sound, which the stock server beside the runner answers
+    draft: Path | None = None  # a small model that drafts
     chat_template: str = ""  # a template's text, or "chatml"; empty means the model's own
     n_predict: int = -1  # tokens, for requests that set none
     cache_ram: int | None = DEFAULT_CACHE_RAM  # bytes for conversations outside the slots; None: no limit, 0: none
@@ -103,6 +106,8 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> L
         _take(words, seen)
     if "model" not in seen:
         raise UsageError("--model: missing; name the GGUF file to serve")
+    if "projector" in seen:  # with one, stock's contexts do not shift
+        seen["context_shift"] = False
     main_gpu = seen.pop("main_gpu", 0)
     if seen.pop("one_gpu", False):  # where layers are split, there is no main one
         seen["main_gpu"] = main_gpu
@@ -184,6 +189,12 @@ def _cache_ram(flag: str, text: str) -> Mapping[str, object]:
     return {"cache_ram": None if mebibytes == -1 else int(str(mebibytes)) << 20}
 
 
+def _projector(flag: str, text: str) -> Mapping[str, object]:
+    if not Path(text).is_file():
+        raise UsageError(f"{flag}: there is no file {text}")
+    return {"projector": Path(text)}
+
+
 def _threads(flag: str, text: str) -> Mapping[str, object]:
     value = _whole("threads", -1, 4096)(flag, text)["threads"]
     return {"threads": value if isinstance(value, int) and value > 0 else None}
@@ -214,6 +225,10 @@ _LOAD_MODE = {"auto": True, "mmap": True, "none": False, "dio": False}
 _VALUES: dict[str, _Reader] = {
     **dict.fromkeys(("-m", "--model"), lambda flag, text: {"model": Path(text)}),
     **dict.fromkeys(("-a", "--alias"), _text("alias")),
+    **dict.fromkeys(("-mm", "--mmproj"), _projector),
+    **dict.fromkeys(
+        ("-md", "--model-draft", "--spec-draft-model"), lambda flag, text: {"draft": draft_model(flag, text)}
+    ),
     "--host": _text("host"),
     "--port": _whole("port", 0, 65535),
     **dict.fromkeys(("-c", "--ctx-size"), _context),

@@ -74,6 +74,12 @@ _LISTED: tuple[tuple[Handling, str, str], ...] = (
         -ctk --cache-type-k N LLAMA_ARG_CACHE_TYPE_K, -ctv --cache-type-v N LLAMA_ARG_CACHE_TYPE_V,
         -fa --flash-attn N LLAMA_ARG_FLASH_ATTN
      """),
+    (Handling.SERVED, "a projector: requests with images or sound are the stock server's, beside the runner", """
+        -mm --mmproj N LLAMA_ARG_MMPROJ
+     """),
+    (Handling.SERVED, "a draft model that is complete: it drafts in the lane, as the drafter `llama`", """
+        --spec-draft-model -md --model-draft N LLAMA_ARG_SPEC_DRAFT_MODEL
+     """),
     (Handling.SERVED, "how weights are read: `auto`, `mmap`, `none` and `dio`", """
         -lm --load-mode N LLAMA_ARG_LOAD_MODE, --mmap, --no-mmap
      """),
@@ -117,7 +123,7 @@ _LISTED: tuple[tuple[Handling, str, str], ...] = (
     (Handling.NOTHING, "limits of the server's own apply", """
         -to --timeout N LLAMA_ARG_TIMEOUT, --threads-http N LLAMA_ARG_THREADS_HTTP
      """),
-    (Handling.NOTHING, "images, without a projector for them", """
+    (Handling.NOTHING, "details of images, which the stock server beside the runner is told", """
         --no-mmproj --no-mmproj-auto LLAMA_ARG_MMPROJ_AUTO, --mmproj-auto LLAMA_ARG_MMPROJ_AUTO,
         --mmproj-offload LLAMA_ARG_MMPROJ_OFFLOAD, --no-mmproj-offload LLAMA_ARG_MMPROJ_OFFLOAD,
         -mmdev --mmproj-device N MTMD_BACKEND_DEVICE, --image-min-tokens N LLAMA_ARG_IMAGE_MIN_TOKENS,
@@ -131,7 +137,7 @@ _LISTED: tuple[tuple[Handling, str, str], ...] = (
     (Handling.NOTHING, "fitting what was left open to a device's memory", """
         -fit --fit N LLAMA_ARG_FIT, -fitt --fit-target N LLAMA_ARG_FIT_TARGET, -fitc --fit-ctx N LLAMA_ARG_FIT_CTX
      """),
-    (Handling.NOTHING, "details of a draft model, without one", """
+    (Handling.NOTHING, "details of a draft model: what is drafted is decided by measurement", """
         --spec-draft-n-max N LLAMA_ARG_SPEC_DRAFT_N_MAX, --spec-draft-n-min N LLAMA_ARG_SPEC_DRAFT_N_MIN,
         --spec-draft-p-min --draft-p-min N LLAMA_ARG_SPEC_DRAFT_P_MIN,
         --spec-draft-p-split --draft-p-split N LLAMA_ARG_SPEC_DRAFT_P_SPLIT,
@@ -145,7 +151,7 @@ _LISTED: tuple[tuple[Handling, str, str], ...] = (
         --spec-draft-device -devd --device-draft N
      """),
     (Handling.STOCK, "llama-server's own speculation is not done here", """
-        --spec-type N LLAMA_ARG_SPEC_TYPE =none, --spec-draft-model -md --model-draft N LLAMA_ARG_SPEC_DRAFT_MODEL,
+        --spec-type N LLAMA_ARG_SPEC_TYPE =none =draft-simple,
         --spec-draft-hf -hfd -hfrd --hf-repo-draft N LLAMA_ARG_SPEC_DRAFT_HF_REPO,
         --spec-draft-cpu-mask -Cd --cpu-mask-draft N, --spec-draft-cpu-range -Crd --cpu-range-draft N,
         --spec-draft-cpu-strict --cpu-strict-draft N, --spec-draft-prio --prio-draft N,
@@ -167,8 +173,8 @@ _LISTED: tuple[tuple[Handling, str, str], ...] = (
         --lora N, --lora-scaled N, --lora-init-without-apply, --control-vector N, --control-vector-scaled N,
         --control-vector-layer-range N N
      """),
-    (Handling.STOCK, "images, audio and video are not served here", """
-        -mm --mmproj N LLAMA_ARG_MMPROJ, -mmu --mmproj-url N LLAMA_ARG_MMPROJ_URL, --media-path N
+    (Handling.STOCK, "images and sound from other places are not served here", """
+        -mmu --mmproj-url N LLAMA_ARG_MMPROJ_URL, --media-path N
      """),
     (Handling.STOCK, "embeddings and reranking are not served here", """
         --embedding --embeddings LLAMA_ARG_EMBEDDINGS, --rerank --reranking LLAMA_ARG_RERANKING,

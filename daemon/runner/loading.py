@@ -24,6 +24,7 @@ from pilotfish.daemon.runner.gain import NothingToGain, awaits_certificate, dema
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.long_prompts import read_long_prompts
 from pilotfish.daemon.runner.model_card import ModelCard
+from pilotfish.daemon.runner.projector import projector_of
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.protocols import CertifiableVerifier, HasSlots, TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, TargetPin
@@ -155,4 +156,5 @@ def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMe
         n_params=metadata.parameter_count,
         size=sum(weight.size for weight in pin.weights),
         quantization=pin.quantization,
+        projector=projector_of(launch.projector),
     )

@@ -41,6 +41,7 @@ from pilotfish.daemon.runner.floor import NO_FLOOR, Floor
 from pilotfish.daemon.runner.gain import NothingToGain, Outlook, awaits_certificate
 from pilotfish.daemon.runner.launch_arguments import Launch, parse
 from pilotfish.daemon.runner.model_card import ModelCard
+from pilotfish.daemon.runner.projector import with_marker
 from pilotfish.daemon.runner.server import Server
 from pilotfish.daemon.runner.sidecar import Sidecar
 from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
@@ -107,7 +108,7 @@ async def serve(
     launch = launch.with_users()
     settings = in_force(_configured(floor), launch)
     begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
-    stock = floor.stock()
+    stock = with_marker(floor.stock(), launch.projector)
     sidecar = Sidecar(stock, arguments, settings.engine.sidecar_idle_s) if stock else None
     server = Server(
         lambda: _load(launch, settings, ready, floor), host=launch.host, defaults=launch.defaults, sidecar=sidecar

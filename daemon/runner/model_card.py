@@ -10,6 +10,7 @@ from typing import Any
 import pilotfish
 from pilotfish.daemon.chat.chat_template import ChatTemplate
 from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.runner.projector import TEXT_ONLY, Projector
 from pilotfish.daemon.runner.wire.generation_settings import sampling_json
 from pilotfish.daemon.runner.wire.sampling_options import RANDOM_SEED
 from pilotfish.hooks.types import Lane, SamplingParams
@@ -33,6 +34,7 @@ class ModelCard:
     n_params: int = 0
     size: int = 0
     quantization: str = ""
+    projector: Projector = TEXT_ONLY  # what it takes besides text
     certification: str = ""  # the job that would certify the model; empty when it is certified or cannot be
 
 
@@ -47,7 +49,7 @@ def models_json(card: ModelCard) -> dict[str, Any]:
         "type": "model",
         "description": "",
         "tags": [""],
-        "capabilities": ["completion"],
+        "capabilities": ["completion", *(["multimodal"] if card.projector.marker else [])],
         "parameters": "",
         "details": {
             "parent_model": "",
@@ -67,7 +69,7 @@ def _model(card: ModelCard) -> dict[str, Any]:
         "aliases": [card.name],
         "tags": [],
         "object": "model",
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "architecture": {"input_modalities": card.projector.modalities, "output_modalities": ["text"]},
         "created": int(time.time()),
         "owned_by": "pilotfish",
         "meta": {
@@ -91,8 +93,8 @@ def props_json(card: ModelCard) -> dict[str, Any]:
         "model_alias": card.name,
         "model_ftype": card.quantization,
         "model_path": card.path,
-        "modalities": {"vision": False, "video": False, "audio": False},
-        "media_marker": "",
+        "modalities": {"vision": card.projector.vision, "video": False, "audio": card.projector.audio},
+        "media_marker": card.projector.marker,
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": True,

@@ -17,19 +17,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
+
 
 class CellHistory:
     """Ids in the order of their cells, from position 0 on.
 
     `block` is the length of a prompt block in tokens; blocks end at its multiples. With `any_prefix`, whatever is
     shared may be kept: cells do not depend on the block that wrote them, or answers may depend on earlier requests.
+    Either way only as far as the `memory` can be cut, whose forwards have at most `margin` rows.
     """
 
-    def __init__(self, block: int, *, any_prefix: bool) -> None:
+    def __init__(self, block: int, *, any_prefix: bool, memory: CellMemory = CELLS, margin: int = 0) -> None:
         self.tokens = array("i")
         self.any_prefix = any_prefix
-        self._block = block
+        self.marks: tuple[int, ...] = ()  # lengths to which a running state can be brought back
+        self._block, self._memory, self._margin = block, memory, margin
         self._blocks: dict[int, int] = {}  # prompt blocks: first position -> end
+        self._longest = self._held = 0  # cells that there were; the first position that windows still hold
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -46,7 +51,13 @@ class CellHistory:
         """How many leading cells a session on `prompt` may keep; never that of its last token."""
         last = len(prompt) - 1
         common = min(self.shared(prompt), last)
-        return common if self.any_prefix else self._whole_blocks(common, last)
+        return self.there(common if self.any_prefix else self._whole_blocks(common, last))
+
+    def there(self, keep: int) -> int:
+        """To how many cells, of the first `keep`, the memory can be cut."""
+        if self._memory.running:
+            return keep if keep == len(self) else max((mark for mark in self.marks if mark <= keep), default=0)
+        return keep if keep >= self._memory.least(self._longest, self._margin, self._held) else 0
 
     def _whole_blocks(self, common: int, last: int) -> int:
         keep = 0
@@ -65,7 +76,7 @@ class CellHistory:
         end = 0
         while end in self._blocks:
             end = self._blocks[end]
-        return end
+        return self.there(end)
 
     def block_end(self, start: int, last: int) -> int:
         """Where the prompt block that begins at `start` ends, if `last` tokens are to be fed."""
@@ -74,20 +85,26 @@ class CellHistory:
     def add_block(self, ids: Sequence[int]) -> None:
         """One prompt block wrote the cells of `ids`."""
         start = len(self.tokens)
-        self.tokens.extend(ids)
+        self.add(ids)
         self._blocks[start] = len(self.tokens)
 
     def add(self, ids: Sequence[int]) -> None:
         """Decoding wrote the cells of `ids`."""
         self.tokens.extend(ids)
+        self._longest = max(self._longest, len(self.tokens))
 
     def cut(self, size: int) -> None:
         """Only the first `size` cells are left."""
         del self.tokens[size:]
         self._blocks = {start: end for start, end in self._blocks.items() if end <= size}
+        self.marks = tuple(mark for mark in self.marks if mark <= size)
+        if not size:
+            self._longest = self._held = 0
 
     def copy(self) -> CellHistory:
-        """One that goes its own way from here."""
-        twin = CellHistory(self._block, any_prefix=self.any_prefix)
+        """One that goes its own way from here, with a copy of the cells: of windows only what is still seen."""
+        twin = CellHistory(self._block, any_prefix=self.any_prefix, memory=self._memory, margin=self._margin)
         twin.tokens, twin._blocks = self.tokens[:], dict(self._blocks)
+        twin._longest = len(self)
+        twin._held = max(self._held, len(self) - self._memory.window) if self._memory.window else 0
         return twin

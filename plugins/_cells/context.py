@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pilotfish.hooks.errors import EngineError
+from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 
 IdArray = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
@@ -65,9 +66,11 @@ class CellContext(ABC):
         sequence: int = 0,
     ) -> None:
         self.name, self.handle, self.cells, self.n_vocab, self.sequence = name, handle, cells, n_vocab, sequence
-        self.block = block  # tokens that `feed` takes at most
+        self.block, self.max_width = block, max_width  # tokens that `feed` and `forward` take at most
         self.size = 0
+        self.last = 0  # cells that the last forward added, if nothing was cut since
         self.first_row = 0  # among the rows of the last forward, where several sequences were in it
+        self.memory: CellMemory = CELLS
         self.library = library
         self._positions = np.arange(self.cells + 1, dtype=np.int32)
         self._prompt = Batch(library, block, sequence, logits=False)
@@ -81,6 +84,10 @@ class CellContext(ABC):
     @abstractmethod
     def _remove_all(self) -> None:
         """Make the cache forget every cell."""
+
+    def mark(self) -> tuple[int, ...]:
+        """Remember how to come back here, where only marks lead back; the sizes of which that is remembered."""
+        return ()
 
     @property
     @abstractmethod
@@ -138,12 +145,12 @@ class CellContext(ABC):
         if code := self._decode(self.handle, batch.struct):
             self.fail(code)
         self.size += 1
-        self.first_row = 0
+        self.last, self.first_row = 1, 0
 
     def forwarded(self, width: int, first_row: int) -> None:
         """A forward of several sequences added `width` cells here; their rows begin with its row `first_row`."""
         self.size += width
-        self.first_row = first_row
+        self.last, self.first_row = width, first_row
 
     def _run(self, batch: Batch, tokens: Sequence[int] | IdArray, width: int) -> None:
         count, size = len(tokens), self.size
@@ -154,7 +161,7 @@ class CellContext(ABC):
         if code := self._decode(self.handle, batch.struct):
             self.fail(code)
         self.size = size + width
-        self.first_row = 0
+        self.last, self.first_row = width, 0
 
     def fail(self, code: int) -> NoReturn:
         """Raise EngineError for what `llama_decode` returned."""
@@ -171,7 +178,7 @@ class CellContext(ABC):
             return True
         if not self._remove(size):
             return False
-        self.size = size
+        self.size, self.last = size, 0
         return True
 
     def shift(self, keep: int, discard: int) -> bool:
@@ -187,7 +194,7 @@ class CellContext(ABC):
     def clear(self) -> None:
         """Forget every cell."""
         self._remove_all()
-        self.size = 0
+        self.size = self.last = 0
 
     def state_size(self) -> int:
         """Bytes that `state` would take."""

@@ -92,7 +92,7 @@ class Conversations:
             return
         history = slot.history
         for entry in self._entries:
-            if entry.history.shared(history.tokens) == len(history):
+            if entry.history.there(entry.history.shared(history.tokens)) == len(history):
                 self._use(entry)
                 return
         self._entries = [entry for entry in self._entries if entry is spared or not _begins(history, entry.history)]
@@ -148,7 +148,8 @@ class Conversations:
 
 def _loses(history: CellHistory, prompt: Sequence[int]) -> bool:
     """Whether `prompt` keeps less than most of what could be kept."""
-    return min(history.shared(prompt), history.trusted) < MOST * history.trusted
+    trusted = history.trusted
+    return history.there(min(history.shared(prompt), trusted)) < MOST * trusted
 
 
 def _begins(longer: CellHistory, shorter: CellHistory) -> bool:

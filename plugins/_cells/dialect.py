@@ -50,10 +50,10 @@ class Model(Protocol):
         """A context of one sequence with room for blocks of `width` rows. Raises EngineError."""
         ...
 
-    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int) -> Sequence[CellContext]:
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> Sequence[CellContext]:
         """One for each of `options.slots` sequences, with room for blocks of `width` rows. Raises EngineError.
 
-        Those that share a handle can be in one forward.
+        Those that share a handle can be in one forward. No sequence has more than `back` rows in a forward.
         """
         ...
 

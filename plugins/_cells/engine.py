@@ -92,14 +92,14 @@ class CellEngine:
 
         Raises ProtocolViolation for more than may be `together`, and as `CellSession.verify`.
         """
-        width = self.lane.pad(max(1 + len(proposals) for _, proposals in wishes))
+        width = self._joint_width(wishes)
         if self._joint is None or len(wishes) > self.together(width):
             raise ProtocolViolation(f"{len(wishes)} sessions of {width} tokens in one forward; see `together`")
         prepared: list[tuple[CellSession, list[int]]] = []
         for session, proposals in wishes:
             if not isinstance(session, CellSession) or session not in self.sessions:
                 raise ProtocolViolation("a session that is none of this engine's, or closed")
-            prepared.append((session, session.prepare(proposals, width)))
+            prepared.append((session, session.prepare(proposals[: width - 1], width)))
         try:
             self._joint.run([(session.slot.context, tokens) for session, tokens in prepared], width)
         except EngineError:
@@ -107,6 +107,13 @@ class CellEngine:
                 session.fail()
             raise
         return [session.forwarded(tokens) for session, tokens in prepared]
+
+    def _joint_width(self, wishes: Sequence[tuple[TargetSession, Sequence[int]]]) -> int:
+        """The lane's width for the longest of the proposals, or for the shortest room, if so many may have that."""
+        width = self.lane.pad(max(1 + len(proposals) for _, proposals in wishes))
+        rooms = [session.room for session, _ in wishes if isinstance(session, CellSession)]
+        room = self.lane.fit(min(rooms, default=width))
+        return room if room < width and len(wishes) <= self.together(room) else width
 
     def read_prompts_fast(self, free: Callable[[], int]) -> None:
         """Read no more of a prompt than what no slot holds, and long ones where this engine reads fastest.
@@ -126,10 +133,7 @@ class CellEngine:
     @property
     def prompts_read(self) -> str:
         """Where long prompts are read, for a person; safe from any thread."""
-        if self._reader is None:
-            return "in the lane"
-        obstacle = self._reader.obstacle
-        return f"in the lane: {obstacle}" if obstacle else "with stock's cache types"
+        return "in the lane" if self._reader is None else self._reader.where
 
     def _prepare_slot(self, slot: CellSlot, prompt: array[int], cache_prompt: bool) -> None:
         if self._conversations is not None and cache_prompt:

@@ -4,7 +4,8 @@ Compared with the buffers that libllama reports when it loads SmolLM2 (bf16/f16 
 
 - weights: the file's size. Of a repacked tensor there is a second copy, but nobody reads the mapped one again.
 - cache: layers x key-value heads x (key + value size) x cells, in the cache's types; equal to the byte. A sliding
-  window's layers are counted as if they saw everything, which they do where `swa_full` is set.
+  window's layers have the cells of its ring where the engine makes one, and layers that keep a state have that, once
+  and for each snapshot and mark.
 - working buffers: 16.5 MiB and the mask for blocks of 512 tokens, where libllama takes 13.5 MiB and the mask: an upper
   bound on CPU, in proportion to the block's length as libllama's is. Without flash attention the scores of a block
   with all cells come to it.
@@ -14,11 +15,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from gguf import GGUFValueType
-
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, TargetPin
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
-from pilotfish.manifests.gguf_header import ArrayRef
+from pilotfish.plugins._cells.cell_memory import MARKS, window_cells
+from pilotfish.plugins._cells.memory_layers import memory_layers, number
 from pilotfish.plugins._cells.setting import CELL_BLOCK
 
 BYTES_PER_VALUE = {
@@ -30,60 +30,53 @@ _ACTIVATIONS = 4  # of each kind alive at once while a layer is computed
 
 
 def footprint_in(
-    pin: TargetPin, setting: EngineSetting, options: EngineOptions, device: str, *, rows: int = 1, contexts: int = 1
+    pin: TargetPin,
+    setting: EngineSetting,
+    options: EngineOptions,
+    device: str,
+    *,
+    rows: int = 1,
+    contexts: int = 1,
+    windows: bool = False,
+    snapshots: int = 0,
 ) -> Footprint:
     """Bytes on `device` for the weights, and for `options.slots` sequences of `options.n_ctx` tokens each.
 
-    They share `contexts` contexts, of which each has working buffers and `rows` rows of logits. Raises BrokenModel.
+    They share `contexts` contexts, of which each has working buffers and `rows` rows of logits. With `windows` the
+    engine keeps no more cells of windows than it needs; of running states there are `snapshots` more. Raises
+    BrokenModel.
     """
     metadata = read_metadata(pin.path, pin.name)
+    layers = memory_layers(pin)
     cells = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
-    cache = _cache_bytes(metadata, setting, cells)
+    ring = window_cells(layers.window, options.batch_size, cells) if windows else cells
+    head = _head_bytes(metadata, setting)
+    cache = int(head * (layers.heads * cells + layers.window_heads * ring)) + (1 + snapshots + MARKS) * layers.state
     work = _working_bytes(metadata, options.batch_size, cells) + _FLOAT * rows * pin.tokenizer.n_vocab
     if setting.flash_attention is False:
-        work += _FLOAT * options.batch_size * cells * _number(metadata, "attention.head_count", 1)
+        work += _FLOAT * options.batch_size * cells * number(metadata, "attention.head_count", 1)
     return Footprint(sum(weight.size for weight in pin.weights), options.slots * cache + contexts * work, device)
 
 
-def _cache_bytes(metadata: GGUFMetadata, setting: EngineSetting, cells: int) -> int:
+def _head_bytes(metadata: GGUFMetadata, setting: EngineSetting) -> Fraction:
+    """Of a key and a value of one head."""
     size = _head_size(metadata)
-    key = _number(metadata, "attention.key_length", size) * _bytes_per_value(setting.cache_type_k)
-    value = _number(metadata, "attention.value_length", size) * _bytes_per_value(setting.cache_type_v)
-    return int(_kv_heads(metadata) * (key + value) * cells)
-
-
-def _kv_heads(metadata: GGUFMetadata) -> int:
-    """Of all layers together."""
-    found = _numbers(metadata, "attention.head_count_kv") or (_number(metadata, "attention.head_count", 1),)
-    return sum(found) if len(found) > 1 else found[0] * metadata.block_count  # one for each layer, or for all
+    key = number(metadata, "attention.key_length", size) * _bytes_per_value(setting.cache_type_k)
+    return key + number(metadata, "attention.value_length", size) * _bytes_per_value(setting.cache_type_v)
 
 
 def _working_bytes(metadata: GGUFMetadata, block: int, cells: int) -> int:
     """Activations of one block, and its attention mask in f16; a model with sliding windows has one for them too."""
-    heads = _number(metadata, "attention.head_count", 1)
-    size = _number(metadata, "attention.key_length", _head_size(metadata))
+    heads = number(metadata, "attention.head_count", 1)
+    size = number(metadata, "attention.key_length", _head_size(metadata))
     width = max(metadata.embedding_length, heads * size)
-    hidden = _number(metadata, "feed_forward_length")
-    masks = 2 if _number(metadata, "attention.sliding_window") else 1
+    hidden = number(metadata, "feed_forward_length")
+    masks = 2 if number(metadata, "attention.sliding_window") else 1
     return block * (_FLOAT * _ACTIVATIONS * (width + hidden) + 2 * cells * masks)
 
 
 def _head_size(metadata: GGUFMetadata) -> int:
-    return metadata.embedding_length // max(1, _number(metadata, "attention.head_count", 1))
-
-
-def _number(metadata: GGUFMetadata, key: str, default: int = 0) -> int:
-    """The largest of the numbers under the architecture's `key`: some models have one for each layer."""
-    return max(_numbers(metadata, key), default=default)
-
-
-def _numbers(metadata: GGUFMetadata, key: str) -> tuple[int, ...]:
-    """The whole numbers under the architecture's `key`: one, or as many as its array holds."""
-    value = metadata.values.get(f"{metadata.architecture}.{key}")
-    if isinstance(value, ArrayRef):
-        found = () if value.element is GGUFValueType.STRING else value.numbers()
-        return tuple(number for number in found if isinstance(number, int))
-    return (value,) if isinstance(value, int) else ()
+    return metadata.embedding_length // max(1, number(metadata, "attention.head_count", 1))
 
 
 def _bytes_per_value(cache_type: str) -> Fraction:

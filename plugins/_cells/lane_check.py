@@ -8,6 +8,10 @@ changes its code. Random ids separate classes of kernels better than text does.
 A second question decides how far an earlier request's cache may be reused: are cells written by narrow decoding blocks
 the same as cells written by prompt blocks?
 
+Where windows end, where their ring of cells begins anew and beyond it is looked at as well, if there is time: their
+layers run the same code there, over cells that stand elsewhere. Products with experts choose their code by how many
+rows go to one of them, which ids decide: the longer length is looked at again with few ids, many times each.
+
 Nobody waits long for this. The first forwards say what a step takes, and what is compared is what takes BUDGET seconds
 by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone, or
 nothing. On a busy machine it may take PATIENCE times as long, and then leaves out the rest. What was not compared is
@@ -25,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pilotfish.hooks.errors import ConfigError
+from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.plugins._cells.context import CellContext, IdArray, Logits
 
 LENGTHS = (64, 270)
@@ -60,6 +64,7 @@ def check(
     *,
     budget: float | None = None,
     clock: Callable[[], float] = time.monotonic,
+    experts: bool = False,
 ) -> LaneCheck:
     """Try the candidate widths in `budget` seconds. Leaves the cache empty. Raises EngineError."""
     lengths = [length for length in LENGTHS if length + max(ROWS, *candidates) <= context.cells]
@@ -68,7 +73,7 @@ def check(
     context.clear()
     try:
         seconds = _seconds() if budget is None else budget
-        return _Check(context, max(ROWS, *candidates), seconds, clock).run(candidates, lengths)
+        return _Check(context, max(ROWS, *candidates), seconds, clock, experts=experts).run(candidates, lengths)
     finally:
         context.clear()
 
@@ -87,9 +92,13 @@ def _use(width: int) -> tuple[bool, int]:
 
 
 class _Check:
-    def __init__(self, context: CellContext, rows: int, budget: float, clock: Callable[[], float]) -> None:
-        self._context, self._clock = context, clock
-        ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(LENGTHS) + rows, dtype=np.int32)
+    def __init__(
+        self, context: CellContext, rows: int, budget: float, clock: Callable[[], float], *, experts: bool
+    ) -> None:
+        self._context, self._clock, self._rows, self._experts = context, clock, rows, experts
+        places = [place for place in context.memory.places if LENGTHS[-1] < place <= context.cells - rows]
+        self._places = sorted(places)
+        ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(*LENGTHS, *places) + rows, dtype=np.int32)
         self._ids: IdArray = ids
         self._reasons: list[str] = []
         self._untried: set[int] = set()
@@ -119,7 +128,28 @@ class _Check:
             chosen, compared = kept, i + 1
         if chosen and compared < len(lengths):
             return self._found_below_the_edge(chosen, compared)
+        chosen = self._elsewhere(chosen)
         return self._found(chosen, exact=bool(self._exact and chosen))
+
+    def _elsewhere(self, chosen: list[int]) -> list[int]:
+        """Those that survive where windows and experts make a difference, as far as there is time to look."""
+        if self._experts and chosen and self._affordable_at(self._context.size, chosen):
+            self._ids[self._context.size :] = self._ids[self._context.size :] % 2  # two ids
+            chosen = self._survivors(self._context.size, chosen)
+        for place in self._places:
+            if chosen and self._affordable_at(place, chosen):
+                self._feed_prefix(place)
+                chosen = self._survivors(place, chosen)
+        return chosen
+
+    def _survivors(self, length: int, widths: list[int]) -> list[int]:
+        _, different = self._at(length, widths, self._budget, self._budget)
+        return [width for width in widths if width not in different]
+
+    def _affordable_at(self, length: int, widths: Sequence[int]) -> bool:
+        """Whether it fits into what is left of the budget."""
+        rows = self._step * self._rows + sum(map(self._price, widths))
+        return self._time_for(self._token * (length - self._context.size) + rows, self._started + self._budget)
 
     def _estimate(self, widths: Sequence[int], lengths: Sequence[int]) -> bool:
         """Time a few steps, and more where they were so slow that none of the rest would fit: they may have been
@@ -196,17 +226,24 @@ class _Check:
         kept = [width for width in kept if width not in different]
         if self._exact and kept:
             self._exact = self._same_cells(length, max(kept), single[0], until)
-        self._context.cut(length)
+        self._back(length)
         return kept, different
 
     def _feed_prefix(self, length: int) -> None:
         """After that of the length before: prompt blocks of 64 and 206, or shorter, then stand for any."""
         started, first = self._clock(), self._context.size
-        while (at := self._context.size) < length:
-            self._context.feed(self._ids[at : min(at + self._context.block, length)])
+        ends = (length - CELLS, length) if self._context.memory.running else (length,)
+        for end in ends:
+            while (at := self._context.size) < end:
+                self._context.feed(self._ids[at : min(at + self._context.block, end)])
+            self._context.mark()
         if first < length:
             self._context.wait()
             self._token = min(self._token, (self._clock() - started) / (length - first))
+
+    def _back(self, length: int) -> None:
+        if not self._context.cut(length):
+            raise EngineError(f"{self._context.name}: its memory could not be brought back to {length} tokens")
 
     def _single_steps(self, length: int, rows: int, until: float) -> list[Logits]:
         found: list[Logits] = []
@@ -217,7 +254,7 @@ class _Check:
 
     def _same_rows(self, length: int, width: int, single: Sequence[Logits], until: float) -> bool:
         """Of the first block, and of those after it for which there is time."""
-        self._context.cut(length)
+        self._back(length)
         for at in range(0, len(single) - width + 1, width):
             if at and not self._time_for(self._price(width), until):
                 break
@@ -232,10 +269,11 @@ class _Check:
             self._reasons.append("no time to compare cells")
             return None
         start = length - CELLS
-        self._context.cut(start)
+        self._back(start)
         for at in range(start, length, width):
             block = self._ids[at : min(at + width, length)]
             self._context.forward(block, len(block))
+        self._context.mark()
         self._context.step(int(self._ids[length]))
         same = np.array_equal(self._context.row(0), expected)
         if not same:

@@ -13,17 +13,21 @@ from typing import Any
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, Parity, TargetPin
 from pilotfish.manifests.remembered import Remembered, stamp_of
+from pilotfish.plugins._cells.cell_memory import CELLS
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.dialect import Dialect, Model
 from pilotfish.plugins._cells.engine import CellEngine
 from pilotfish.plugins._cells.joint_check import NoTimeLeft, Together, check_together
 from pilotfish.plugins._cells.joint_forward import JointForward, joint_forward
 from pilotfish.plugins._cells.lane_check import LaneCheck, check
+from pilotfish.plugins._cells.memory_layers import experts
 from pilotfish.plugins._cells.setting import default_threads
 from pilotfish.plugins._cells.slot import CellSlot
 
 log = logging.getLogger("pilotfish.verifiers")
 
+NO_SNAPSHOTS = "there is no room for snapshots of its running state"
+REFUSED = "a context for wider forwards was refused: there may be too little memory"
 PLAIN = LaneCheck((1,), False, "")
 
 
@@ -40,10 +44,10 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
         build = dialect.engine_pin(options.state_dir)
         obstacle = model.obstacle(contexts[0])
         found = _find_lane(dialect, contexts[0], pin, setting, options, build, obstacle) if lane is None else PLAIN
-        lane = _lane(found, setting, options) if lane is None else _narrowed(lane, obstacle)
+        lane = _lane(found, setting, options) if lane is None else _narrowed(lane, obstacle, contexts[0], setting)
         block = lane.prefill_block or options.batch_size
         slots = [CellSlot(one, block, exact=lane.exact_cache, can_rollback=not obstacle) for one in contexts]
-        joint = None if obstacle else joint_forward(contexts, max(dialect.room, lane.max_width))
+        joint = None if obstacle else joint_forward(contexts, contexts[0].max_width)
         together = _together(joint, contexts, pin, lane, options, build) if joint else {}
         return CellEngine(model, lane, build, slots, joint=joint, together=together, similarity=options.slot_similarity)
     except BaseException:
@@ -58,19 +62,36 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
 def _contexts(
     dialect: Dialect, model: Model, pin: TargetPin, setting: EngineSetting, lane: Lane | None, options: EngineOptions
 ) -> tuple[Sequence[CellContext], EngineSetting]:
-    """Contexts in `setting`; where nobody asked for it and the device refuses it, in stock's."""
+    """Contexts in `setting`. Where the device or its memory refuses them: in stock's, if nobody asked for a setting and
+    no lane says otherwise, or for single steps only. Raises what the first attempt did where all are refused."""
     width = max(dialect.room, lane.max_width if lane else 0)
     if lane is not None and lane.prefill_block:
         options = replace(options, batch_size=max(options.batch_size, lane.prefill_block))
-    try:
-        return model.contexts(setting, options, width), setting
-    except EngineError:
-        asked = (options.cache_type_k, options.cache_type_v, options.flash_attention)
-        stock = dialect.fallback()
-        if stock is None or lane is not None or any(value is not None for value in asked):
-            raise
-        log.warning("%s: the exact setting (%s) is refused here; stock settings instead", pin.name, setting.title)
-        return model.contexts(stock, options, width), stock
+    back = lane.max_width if lane else max(dialect.candidates(pin))
+    first: EngineError | None = None
+    for other, rows in _ways(dialect, setting, lane, options, width):
+        try:
+            found = model.contexts(other, options, rows, min(rows, back))
+        except EngineError as error:
+            first = first or error
+            continue
+        if first is not None:
+            what = "stock settings" if other != setting else "single steps"
+            log.warning("%s: a context is refused here (%s); %s instead: %s", pin.name, setting.title, what, first)
+        return found, other
+    assert first is not None
+    raise first
+
+
+def _ways(
+    dialect: Dialect, setting: EngineSetting, lane: Lane | None, options: EngineOptions, width: int
+) -> list[tuple[EngineSetting, int]]:
+    """Settings and widest forwards to try, the best first."""
+    asked = (options.cache_type_k, options.cache_type_v, options.flash_attention)
+    stock = dialect.fallback() if all(value is None for value in asked) else None
+    if stock is None:
+        return [(setting, width), (setting, 1)]
+    return [(setting, width), *([(stock, width)] if lane is None else []), (setting, 1), (stock, 1)]
 
 
 def _together(
@@ -119,11 +140,14 @@ def _find_lane(
 ) -> LaneCheck:
     if obstacle:
         return LaneCheck((1,), False, obstacle)
+    candidates = [width for width in context.memory.widths(dialect.candidates(pin)) if width <= context.max_width]
+    if not candidates:
+        return LaneCheck((1,), False, NO_SNAPSHOTS if context.max_width > 1 else REFUSED)
     remembered, stamp = Remembered(options.state_dir), stamp_of(pin.path)
     fact = _lane_fact(context, pin, setting, options, build)
     if (known := _as_check(remembered.get(pin.path, fact, stamp), dialect.room)) is not None:
         return known
-    found = check(context, dialect.candidates(pin))
+    found = check(context, candidates, experts=experts(pin) > 0)
     if found.complete:
         remembered.put(pin.path, fact, stamp, asdict(found))
     log.info("%s: widths %s in %s %s", pin.name, found.widths, setting.title, found.reason)
@@ -139,6 +163,10 @@ def _lane_fact(
     threads = options.threads or default_threads()
     long_enough = context.cells > 256
     decides = [weights, build.fingerprint, asdict(setting), threads, options.gpu_layers, environment, long_enough]
+    if context.memory != CELLS:
+        decides.append(asdict(context.memory))
+    if many := experts(pin):
+        decides.append(["experts", many])
     if options.main_gpu is not None:
         decides.append(options.main_gpu)
     return f"lane {hashlib.sha256(json.dumps(decides).encode()).hexdigest()}"
@@ -167,8 +195,14 @@ def _lane(found: LaneCheck, setting: EngineSetting, options: EngineOptions) -> L
     )
 
 
-def _narrowed(lane: Lane, obstacle: str) -> Lane:
-    """The lane as given, or single steps in its setting where the cache cannot be rolled back."""
-    if not obstacle:
-        return lane
-    return replace(lane, widths=(1,), parity=Parity.NONE, reason=obstacle, exact_cache=False)
+def _narrowed(lane: Lane, obstacle: str, context: CellContext, setting: EngineSetting) -> Lane:
+    """The lane as given, as wide as the memory leads back, or single steps in `setting`."""
+    widths, why = context.memory.widths(lane.widths), obstacle
+    if not why and (setting != lane.setting or context.max_width < lane.max_width):
+        why = REFUSED
+    elif not why and len(widths) < min(2, len(lane.widths)):
+        why = NO_SNAPSHOTS
+    if not why:
+        return replace(lane, widths=widths)
+    name = setting.title if setting != lane.setting else lane.name
+    return replace(lane, name=name, setting=setting, widths=(1,), parity=Parity.NONE, reason=why, exact_cache=False)

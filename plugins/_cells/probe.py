@@ -9,15 +9,19 @@ from collections.abc import Sequence
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.dialect import Dialect, Model
+from pilotfish.plugins._cells.memory_layers import experts
 
 DIGEST_BYTES = 16
 
 
 class CellProbe:
-    """A `Probe`. `close` frees the model; a second call does nothing."""
+    """A `Probe` that `TellsEdges`. `close` frees the model; a second call does nothing."""
 
-    def __init__(self, model: Model, context: CellContext, engine: EnginePin, obstacle: str) -> None:
+    def __init__(
+        self, model: Model, context: CellContext, engine: EnginePin, obstacle: str, *, experts: bool = False
+    ) -> None:
         self._model, self._context = model, context
+        self.edges, self.experts = context.memory.places, experts
         self.engine = engine
         self.obstacle = obstacle
         self.n_ctx = min(context.cells, model.n_ctx_train)
@@ -34,6 +38,7 @@ class CellProbe:
         self._context.feed(tokens)
         self._context.wait()
         self.seconds = time.perf_counter() - started
+        self._context.mark()
 
     def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
         """One forward padded to `width`; the digests of the tokens' rows. Raises EngineError."""
@@ -79,7 +84,8 @@ def open_probe(
     context: CellContext | None = None
     try:
         context = model.context(setting, options, max_width)
-        return CellProbe(model, context, dialect.engine_pin(options.state_dir), model.obstacle(context))
+        build = dialect.engine_pin(options.state_dir)
+        return CellProbe(model, context, build, model.obstacle(context), experts=experts(pin) > 0)
     except BaseException:
         if context is not None:
             context.close()

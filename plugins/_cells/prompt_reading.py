@@ -1,7 +1,7 @@
 """Prompts that are read outside the lane's context: where the engine reads fastest, and answers are not decoded.
 
-Which way a prompt is read depends on lengths alone, never on time, so that the cells are the same with speculation
-on and off.
+Which way a prompt is read depends on lengths alone, never on time or on the memory of the moment, so that the cells are
+the same with speculation on and off.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Reading(Protocol):
 class PromptReader(Protocol):
     """Reads prompts apart, where that can be done."""
 
-    obstacle: str  # why the last prompt that was worth it was read in the lane; empty when it was not
+    @property
+    def where(self) -> str:
+        """Where they are read, and why not elsewhere, for a person; safe from any thread."""
+        ...
 
     def begin(self, lane: CellContext, last: int) -> Reading | None:
         """Continue what `lane` holds up to `last` cells; None: let the lane read. Raises nothing."""

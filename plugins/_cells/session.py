@@ -115,7 +115,7 @@ class CellSession:
         self.slot.clear()
 
     def _fit(self, tokens: list[int], width: int) -> None:
-        """Take the last proposals from `tokens` where the lane's padding would not fit."""
+        """Take the last proposals from `tokens` where the lane's padding would not fit, or could not be cut."""
         if len(tokens) > len(self._padded):
             raise ProtocolViolation(f"{len(tokens)} tokens in one forward; the lane allows {len(self._padded)}")
         for token in tokens:
@@ -125,8 +125,15 @@ class CellSession:
         if max(len(tokens), width, self._padded[0]) > room:
             need = max(len(tokens), width)
             raise EngineError(f"a forward of {need} tokens, but the context has {room} cells left; stop before")
-        while self._padded[len(tokens) - 1] > room:
+        while len(tokens) > 1 and self._padded[len(tokens) - 1] > min(room, self.room):
             tokens.pop()
+
+    @property
+    def room(self) -> int:
+        """How many cells a forward may add here so that each of them can be cut."""
+        context = self.slot.context
+        unbroken = context.memory.unbroken(len(self._kept) - 1)
+        return context.cells if unbroken is None else max(unbroken, self._padded[0])
 
     def _feed_again(self) -> None:
         while len(self.slot.tokens) < len(self._kept) - 1:

@@ -21,7 +21,8 @@ class CellSlot:
     def __init__(self, context: CellContext, block: int, *, exact: bool, can_rollback: bool) -> None:
         self.context = context
         self.exact = exact
-        self.history = CellHistory(block, any_prefix=exact)
+        memory, margin = context.memory, context.max_width
+        self.history = CellHistory(block, any_prefix=exact, memory=memory, margin=margin)
         self.can_rollback = can_rollback
         self.reader: PromptReader | None = None  # for prompts that are not read in `context`
         self._reading: Reading | None = None
@@ -57,6 +58,8 @@ class CellSlot:
         if self._reading is None:
             self.context.feed(ids)
             self.history.add_block(ids)
+            if self.context.memory.running and self.can_rollback:
+                self.history.marks = self.context.mark()
             return
         try:
             self._reading.feed(ids)

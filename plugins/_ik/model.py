@@ -46,7 +46,7 @@ class IkModel:
         params.n_ubatch = at_once(self._pin, params.n_ubatch)
         return IkContext(self._library, self._handle, params, self._pin.name, width)
 
-    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int) -> list[IkContext]:
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> list[IkContext]:
         """Contexts of their own: sequences in one would change each other's rows."""
         found: list[IkContext] = []
         try:

@@ -15,14 +15,6 @@ from pilotfish.plugins._llama.library import last_words, lib
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 
-def open_sequences(model: Any, params: Any, name: str, max_width: int) -> list[LlamaContext]:
-    """The `params.n_seq_max` sequences of a new context. Raises EngineError."""
-    handle = lib.llama_init_from_model(model, params)
-    if not handle:
-        raise EngineError(f"{name}: no context of {params.n_ctx} tokens could be made: {last_words()}")
-    return [LlamaContext(model, handle, params, name, max_width, sequence) for sequence in range(params.n_seq_max)]
-
-
 class LlamaContext(CellContext):
     """One sequence of a `llama_context`."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
 from pilotfish.plugins._cells.footprint import footprint_in
+from pilotfish.plugins._cells.snapshots import snapshots_for
 from pilotfish.plugins._llama.devices import device_for
-from pilotfish.plugins._llama.model import exact_setting
+from pilotfish.plugins._llama.model import BLOCK_ROOM, exact_setting
 
 
 def footprint(pin: TargetPin, options: EngineOptions) -> Footprint:
     """Bytes for the weights, and for `options.slots` sequences of `options.n_ctx` tokens. Raises BrokenModel."""
-    return footprint_in(pin, exact_setting(options), options, device_for(options.gpu_layers))
+    setting, device = exact_setting(options), device_for(options.gpu_layers)
+    return footprint_in(pin, setting, options, device, windows=True, snapshots=snapshots_for(pin, BLOCK_ROOM))

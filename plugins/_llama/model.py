@@ -10,8 +10,9 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK, cache_type, default_threads
-from pilotfish.plugins._llama.context import LlamaContext, open_sequences
+from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import last_words, lib
+from pilotfish.plugins._llama.sequences import is_running, open_sequences
 
 BLOCK_ROOM = 16  # rows of logits a context has room for at least; no lane found at load is wider
 
@@ -63,10 +64,17 @@ def _remedy(pin: TargetPin) -> str:
 
 
 def make_context(
-    model: Any, pin: TargetPin, setting: EngineSetting, options: EngineOptions, width: int, *, swa_full: bool = False
+    model: Any,
+    pin: TargetPin,
+    setting: EngineSetting,
+    options: EngineOptions,
+    width: int,
+    *,
+    swa_full: bool = False,
+    snapshots: int = 0,
 ) -> LlamaContext:
     """A context of one sequence; see `make_sequences`."""
-    return make_sequences(model, pin, setting, options, width, 1, swa_full=swa_full)[0]
+    return make_sequences(model, pin, setting, options, width, 1, swa_full=swa_full, snapshots=snapshots)[0]
 
 
 def make_sequences(
@@ -78,10 +86,12 @@ def make_sequences(
     sequences: int,
     *,
     swa_full: bool = False,
+    snapshots: int = 0,
 ) -> list[LlamaContext]:
     """A context of so many sequences with room for blocks of `width` rows in all. Raises EngineError.
 
-    With `swa_full` the layers of a sliding window keep all cells, so that their tail can be cut like any other.
+    With `swa_full` the layers of a sliding window keep all cells, so that any prefix can be kept. Of running states
+    `snapshots` are kept, where the library knows how to.
     """
     params = lib.llama_context_default_params()
     threads = options.threads or default_threads()
@@ -92,6 +102,7 @@ def make_sequences(
     params.n_seq_max = sequences
     params.kv_unified = False
     params.swa_full = swa_full
+    params.n_rs_seq = snapshots
     params.n_outputs_max = width
     params.n_outputs_max_per_seq = width
     params.type_k = cache_type(pin, setting.cache_type_k, CACHE_TYPES)
@@ -109,8 +120,8 @@ _FLASH = {
 
 def cuts_its_tail(model: Any, context: CellContext) -> str:
     """Empty when the cache can give up its last cells, otherwise why not. Found out by trying; clears the cache."""
-    if lib.llama_model_n_swa(model) > 0:
-        return "its sliding window forgets cells that a rollback would need"
+    if is_running(model) and lib.llama_model_n_swa(model) > 0:
+        return "its memory has windows and running states, which are not cut together here"
     bos = max(0, lib.llama_vocab_bos(lib.llama_model_get_vocab(model)))
     context.feed([bos, bos])
     cut = context.cut(1)

@@ -9,6 +9,7 @@ from typing import Any
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.prompt_reading import PromptReader
+from pilotfish.plugins._cells.snapshots import snapshots_for
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.devices import accelerators
 from pilotfish.plugins._llama.library import engine_pin, lib
@@ -40,10 +41,11 @@ class LlamaModel:
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(handle)
 
     def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> CellContext:
-        return make_context(self._handle, self._pin, setting, options, width)
+        return make_context(self._handle, self._pin, setting, options, width, snapshots=snapshots_for(self._pin, width))
 
-    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int) -> list[LlamaContext]:
-        return make_sequences(self._handle, self._pin, setting, options, width, options.slots)
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> list[LlamaContext]:
+        snapshots = snapshots_for(self._pin, back)
+        return make_sequences(self._handle, self._pin, setting, options, width, options.slots, snapshots=snapshots)
 
     def obstacle(self, context: CellContext) -> str:
         return cuts_its_tail(self._handle, context)

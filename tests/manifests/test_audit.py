@@ -62,8 +62,6 @@ def test_prediction_heads_inside_a_gguf_are_counted(audit, tmp_path):
     ("layer", "obstacle"),
     [
         ((media.ADAPTER, b"GGUF"), "1 adapter layer"),
-        ((media.PROJECTOR, b"GGUF"), "1 projector layer"),
-        ((media.DRAFT, b"GGUF"), "1 draft layer"),
         ((media.PREFIX + "lora-adapter", b"?"), "unknown weights (application/vnd.ollama.image.lora-adapter)"),
         ((media.PREFIX + "draft.v2", b"?"), "unknown weights (application/vnd.ollama.image.draft.v2)"),
         ((media.PREFIX + "novelty", b"GGUF\x03\0\0\0rest"), "unknown weights (application/vnd.ollama.image.novelty)"),
@@ -80,9 +78,18 @@ def test_unknown_metadata_is_no_obstacle(audit, tmp_path, kind):
     assert audit([gguf_layer(tmp_path), (media.PREFIX + kind, b'{"a": 1}')]).obstacles == ()
 
 
-def test_vision_tensors_inside_the_model_are_an_obstacle(audit, tmp_path):
-    found = audit([gguf_layer(tmp_path, tensors=("token_embd.weight", "v.patch.weight", "mm.0.weight"))])
-    assert found.obstacles == ("2 vision or audio tensors inside the model file",)
+def test_what_is_bundled_for_images_is_said_and_no_obstacle(audit, tmp_path):
+    inside = audit([gguf_layer(tmp_path, tensors=("token_embd.weight", "v.patch.weight", "mm.0.weight"))])
+    assert (inside.obstacles, inside.media) == ((), "2 vision or audio tensors inside the model file")
+    beside = audit([gguf_layer(tmp_path), (media.PROJECTOR, b"GGUF")])
+    assert (beside.obstacles, beside.media) == ((), "a projector")
+    assert audit([gguf_layer(tmp_path)]).media == ""
+
+
+def test_a_drafter_beside_the_model_takes_no_part_in_answers(audit, tmp_path):
+    found = audit([gguf_layer(tmp_path), (media.DRAFT, b"GGUF")])
+    assert found.obstacles == ()
+    assert found.bundles_draft
 
 
 def test_a_manifest_without_weights_has_no_route(audit):

@@ -59,10 +59,7 @@ def test_the_config_blob_is_believed_before_the_weights(report):
     ("layers", "options", "reason"),
     [
         ([(media.ADAPTER, b"GGUF")], {}, "bundles 1 adapter layer: stock llama-server serves it"),
-        ([(media.PROJECTOR, b"GGUF")], {}, "1 projector layer"),
-        ([(media.DRAFT, b"GGUF")], {}, "1 draft layer"),
         ([(media.PREFIX + "lora", b"?")], {}, "a layer of unknown weights"),
-        ([], {"tensors": ("token_embd.weight", "v.blk.0.weight")}, "1 vision or audio tensors inside the model file"),
         ([], {"architecture": "bert"}, "an embedding model"),
         ([], {"values": {"llama.pooling_type": 3}}, "an embedding model"),
         ([], {"values": {"general.type": "mmproj"}, "tokens": None}, "its model layer is a mmproj"),
@@ -86,8 +83,11 @@ def test_what_stock_must_serve_says_why(report, layers, options, reason):
             "Q6_K weights: the widths that keep tokens equal are checked at load",
         ),
         ({"tensor_type": GGMLQuantizationType.F16}, "F16 weights"),
-        ({"values": {"llama.attention.sliding_window": 512}}, "a sliding window of 512 tokens"),
-        ({"architecture": "mamba", "values": {"mamba.ssm.conv_kernel": 4}}, "recurrent layers"),
+        ({"architecture": "mamba", "values": {"mamba.ssm.conv_kernel": 4}}, "layers with a running state"),
+        (
+            {"tensors": ("token_embd.weight", "v.blk.0.weight")},
+            "1 vision or audio tensors inside the model file: whether the engine reads the file without them",
+        ),
         ({"tensors": ("token_embd.weight", "mtp.fc.weight")}, "bundles a drafter of its own"),
     ],
 )
@@ -97,6 +97,19 @@ def test_what_may_narrow_speculation_is_a_limit_not_a_reason(report, options, li
     assert found.reason == ""
     assert limit in found.limits[0]
     assert found.verdict == "checked at load"
+
+
+@pytest.mark.parametrize(
+    ("layer", "limit"),
+    [
+        ((media.PROJECTOR, b"GGUF"), "a projector; requests with images or sound are answered by stock"),
+        ((media.DRAFT, b"GGUF"), "bundles a drafter of its own"),
+    ],
+)
+def test_what_is_bundled_for_other_requests_is_a_limit(report, layer, limit):
+    found = report(layer)
+    assert found.can_speculate
+    assert limit in found.limits[0]
 
 
 def test_unknown_metadata_does_not_disable_speculation(report):

@@ -79,6 +79,14 @@ def test_all_about_one_model_includes_the_reasons(models, name, why):
     assert "tiny:latest" not in shown
 
 
+def test_what_it_means_for_the_reader_comes_before_what_the_model_is(models):
+    lines = models(LONG, width=80).stdout.splitlines()
+    titles = [line.split()[0] for line in lines if line[:1].strip()]
+    assert titles[:3] == ["name", "speculates", "engine"]
+    assert titles.index("engine") < titles.index("size")
+    assert all(len(line) <= 80 for line in lines)
+
+
 def test_all_about_one_model_includes_why_stock_serves_it(models, tmp_path):
     store = Store(tmp_path / "models")
     blob = store.blob(store.manifest("tiny").weights[0])
@@ -107,7 +115,7 @@ def test_all_about_one_says_which_engine_would_compute_it_and_why(models, tmp_pa
     config = tmp_path / "pilotfish.toml"
     monkeypatch.setenv("PILOTFISH_CONFIG", str(config))
     config.write_text('[engine]\nchoice = "ik"\n')
-    assert "engine ik speculates" in " ".join(models("tiny").stdout.split())
+    assert "engine ik size" in " ".join(models("tiny").stdout.split())
     assert "engine" not in models("bert").stdout.replace("embedding", "")
     config.write_text("[engine]\nchoice = 1\n")
     assert models("tiny").exit_code == 0

@@ -123,7 +123,7 @@ def test_a_template_may_be_given_as_text_or_as_a_file(tmp_path):
 @pytest.mark.parametrize(
     "flags",
     [
-        "--mmproj p.gguf",
+        "--mmproj no-such-file.gguf",
         "--lora a.gguf",
         "--embedding",
         "--spec-type draft-mtp",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pilotfish.hooks.errors import EngineError
+from pilotfish.plugins._cells.cell_memory import CELLS, MARKS, CellMemory
 from pilotfish.plugins._cells.context import CellState
 from pilotfish.plugins._cells.slot import CellSlot
 
@@ -18,11 +19,14 @@ class FakeContext:
     """What a `CellSlot` needs of a `CellContext`. `written` are the cells; `broken` names a call that fails."""
 
     name = "fake"
+    max_width = 16
 
-    def __init__(self, broken: str = "") -> None:
+    def __init__(self, broken: str = "", memory: CellMemory = CELLS) -> None:
+        self.memory = memory
         self.written: list[tuple[int, int]] = []
         self.broken = broken
         self.copies = 0
+        self.marks: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -34,6 +38,10 @@ class FakeContext:
     def cut(self, size: int) -> bool:
         del self.written[size:]
         return True
+
+    def mark(self) -> tuple[int, ...]:
+        self.marks = tuple(sorted({*(mark for mark in self.marks if mark <= self.size), self.size}))[-MARKS:]
+        return self.marks
 
     def clear(self) -> None:
         self.written = []
@@ -56,9 +64,9 @@ class FakeContext:
         self.written = [(int(token), int(width)) for token, width in state.data.view(np.int32).reshape(-1, 2)]
 
 
-def slot(*, exact: bool = True, broken: str = "") -> CellSlot:
+def slot(*, exact: bool = True, broken: str = "", memory: CellMemory = CELLS) -> CellSlot:
     """An empty slot of a fake context, with prompt blocks of BLOCK tokens."""
-    return CellSlot(FakeContext(broken), BLOCK, exact=exact, can_rollback=True)  # type: ignore[arg-type]
+    return CellSlot(FakeContext(broken, memory), BLOCK, exact=exact, can_rollback=True)  # type: ignore[arg-type]
 
 
 def written(slot: CellSlot) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pilotfish.plugins._cells.cell_memory import CellMemory
 from pilotfish.plugins._cells.conversations import Conversations
 from pilotfish.plugins._cells.slot import CellSlot
 from tests.plugins._cells.fake_cells import BYTES, FakeContext, answer, slot, written
@@ -67,6 +68,29 @@ def test_one_that_another_begins_with_is_not_kept_beside_it() -> None:
     conversations.put_aside(other)
     assert conversations.summary.entries == 1  # and the shorter one is found in the longer
     assert ask(conversations, mine, [*APPLES, 7, 8, 9]) == len(APPLES) + 1
+
+
+@pytest.mark.parametrize(
+    "memory", [CellMemory(window=4), CellMemory(running=True, snapshots=3)], ids=["window", "state"]
+)
+def test_one_that_another_begins_with_is_kept_where_the_longer_one_does_not_lead_back(memory: CellMemory) -> None:
+    conversations, mine = store(), slot(memory=memory)
+    longer = [*APPLES, *range(900, 910), 5, 6, 7]
+    ask(conversations, mine, longer, n=5)
+    ask(conversations, mine, PEARS)
+    ask(conversations, mine, APPLES, n=5)
+    ask(conversations, mine, PEARS)
+    assert ask(conversations, mine, [*APPLES, 900, 901, 902, 903, 8]) == len(APPLES) + 4
+
+
+def test_a_prefix_that_a_window_lost_is_no_reason_to_stay() -> None:
+    conversations, mine = store(), slot(memory=CellMemory(window=4, ring=32))
+    ask(conversations, mine, [1, *range(100, 160)])
+    shared = [1, *range(100, 150), 7]
+    assert ask(conversations, mine, shared) == 51  # its window is there
+    assert ask(conversations, mine, [1, *range(100, 120), 7]) == 0
+    assert conversations.summary.entries == 1  # and what was there is put aside
+    assert ask(conversations, mine, [*shared, 8]) == 51
 
 
 def test_one_that_is_left_early_stays_for_who_comes_back_to_it() -> None:

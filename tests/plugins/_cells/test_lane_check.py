@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.lab.fakes import FakeClock
+from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.context import CellContext, Logits
 from pilotfish.plugins._cells.lane_check import BUDGET_VARIABLE, EDGE, LENGTHS, PATIENCE, LaneCheck, check
 
@@ -31,8 +32,9 @@ class ScriptedContext:
         slower: Callable[[int], float] = lambda forwards: 1.0,
         cells_differ: bool = False,
         cells: int = 512,
+        memory: CellMemory = CELLS,
     ) -> None:
-        self.cells, self.block, self.n_vocab, self.size = cells, 512, 64, 0
+        self.cells, self.block, self.n_vocab, self.size, self.memory = cells, 512, 64, 0, memory
         self._clock, self._step, self._kind, self._slower = clock, step, kind, slower
         self._cells_differ = cells_differ
         self._forwards, self.longest = 0, 0.0
@@ -65,6 +67,9 @@ class ScriptedContext:
     def cut(self, size: int) -> bool:
         self.size = min(self.size, size)
         return True
+
+    def mark(self) -> tuple[int, ...]:
+        return ()
 
     def clear(self) -> None:
         self.size = 0

@@ -20,18 +20,18 @@ class FakeReader:
     """Reads everything apart; `broken` names the call that fails, once it was called `after` times."""
 
     def __init__(self, broken: str = "", after: int = 0) -> None:
-        self.obstacle = ""
+        self.where = ""
         self.broken, self.after = broken, after
         self.begun = self.closed = 0
 
     def begin(self, lane: FakeContext, last: int) -> FakeReading | None:
-        if self.obstacle:
+        if self.where:
             return None
         self.begun += 1
         return FakeReading(self, lane)
 
     def failed(self, error: Exception) -> None:
-        self.obstacle = str(error)
+        self.where = str(error)
 
     def count(self, call: str) -> None:
         if call == self.broken:
@@ -108,7 +108,7 @@ def test_what_fails_apart_is_read_in_the_lane_and_so_are_later_prompts(broken: s
     feed(mine)
     assert [token for token, _ in written(mine)] == PROMPT[:LAST]
     assert max(width for _, width in written(mine)) <= BLOCK
-    assert (reader.begun, reader.closed, reader.obstacle) == (1, 1, "it failed")
+    assert (reader.begun, reader.closed, reader.where) == (1, 1, "it failed")
     mine.clear()
     feed(mine)
     assert reader.begun == 1

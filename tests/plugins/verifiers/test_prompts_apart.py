@@ -168,7 +168,7 @@ def test_where_memory_is_short_the_lane_reads_and_that_is_said(engine: CellEngin
     engine.read_prompts_fast(lambda: 1 << 20)
     short = row_after(engine, prompt)
     assert "in the lane: a second context for" in engine.prompts_read
-    assert "1 are free" in engine.prompts_read.replace(" MiB", "")
+    assert "and may take 0" in engine.prompts_read
     engine._slots[0].reader = None
     assert np.array_equal(row_after(engine, prompt), short)
 

@@ -1,4 +1,4 @@
-"""A model whose cache forgets: a sliding window of 8, crossed, with drafters that would be rejected."""
+"""A model whose cache forgets: a sliding window of 8 in a ring of 256 cells, crossed, with drafts that are rejected."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-from pilotfish.daemon.config.types import Config, Drafters
-from pilotfish.daemon.core.controller import Eager
-from pilotfish.daemon.core.generation import GenerationRequest, OutputToken
-from pilotfish.daemon.core.generator import Generator
-from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, ready
 from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.engines import VERIFIERS
+from tests.plugins.verifiers.courses import course, digest_of, ids, partly_right
 from tests.plugins.verifiers.tiny_gguf import write_sliding_window
 
 if TYPE_CHECKING:
@@ -22,68 +21,184 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.model
 
-PROMPT = (1, *range(70, 77))  # as long as the window
-SAMPLING = SamplingParams(temperature=0.8, seed=3, repeat_penalty=1.1, ignore_eos=True)
+WINDOW, RING, BLOCK = 8, 256, 16
+PROMPT = (1, *range(70, 70 + WINDOW - 1))
+ENDLESS = SamplingParams(temperature=0.8, seed=3, repeat_penalty=1.1, ignore_eos=True)
+PLENTY = 1 << 40
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In a format whose products are alike at every width."""
+    folder = tmp_path_factory.mktemp("window")
+    path = folder / "window.Q8_0.gguf"
+    LlamaVerifier().requantize(write_sliding_window(folder / "window.gguf", WINDOW), path, "Q8_0")
+    return path
+
+
+def load(pin: TargetPin, verifier: str, slots: int = 1) -> CellEngine:
+    options = EngineOptions(n_ctx=2 * RING, batch_size=BLOCK, slots=slots, threads=1)
+    return VERIFIERS[verifier]().load(pin, None, options)
 
 
 @pytest.fixture
-def windowed(
-    pin_of: Callable[[Path], TargetPin], tmp_path: Path, verifier: str
-) -> Iterator[tuple[CellEngine, TargetPin]]:
-    pin = pin_of(write_sliding_window(tmp_path / "window.gguf"))
-    engine = VERIFIERS[verifier]().load(pin, None, EngineOptions(n_ctx=256, batch_size=16))
-    yield engine, pin
+def windowed(pin_of: Callable[[Path], TargetPin], weights: Path, verifier: str) -> Iterator[CellEngine]:
+    engine = load(pin_of(weights), verifier)
+    yield engine
     engine.close()
 
 
-def generate(
-    engine: CellEngine, pin: TargetPin, prompt: tuple[int, ...], n: int, *, drafts: bool, cache: bool = False
-) -> list[int]:
-    tables = {"oracle": {"tokens": [5] * n, "wrong_every": 2}} if drafts else {}
-    config = Config(drafters=Drafters(tuple(tables), tables))
-    generator = Generator(engine, pin, Registry.load(config), config, controller=Eager)
-    output_tokens: list[OutputToken] = []
-    request = GenerationRequest(prompt, SAMPLING, n_predict=n, cache_prompt=cache)
-    outcome = generator.generate(request, output_tokens.extend, lambda: False)
-    assert outcome.stop_type == "limit"
-    return [output_token.token for output_token in output_tokens]
+@pytest.fixture
+def ring(pin_of: Callable[[Path], TargetPin], weights: Path) -> Iterator[CellEngine]:
+    """On libllama, which makes a small cache."""
+    engine = load(pin_of(weights), "llama")
+    yield engine
+    engine.close()
 
 
-def test_it_is_found_out_at_load_and_said(windowed: tuple[CellEngine, TargetPin]) -> None:
-    engine, _ = windowed
-    if engine.engine.name == "llama":
-        assert engine.lane.widths == (1,)
-        assert "sliding window" in engine.lane.reason
-    else:  # it has no window-sized cache
-        assert engine.lane.max_width > 1
+def random_ids(n: int, seed: int = 0) -> list[int]:
+    return [int(id) for id in np.random.default_rng(seed).integers(3, 259, n)]
 
 
-def test_the_tokens_are_plains_whatever_is_drafted(windowed: tuple[CellEngine, TargetPin]) -> None:
-    plain = generate(*windowed, PROMPT, 40, drafts=False)
-    assert len(set(plain)) > 5  # it says something
-    assert generate(*windowed, PROMPT, 40, drafts=True) == plain
+def test_it_has_a_lane_as_any_other(windowed: CellEngine) -> None:
+    assert windowed.lane.max_width > 4
+    assert windowed.lane.max_context is None
 
 
-def test_an_answer_continued_in_a_later_request_is_the_same_with_and_without_the_cache(
-    windowed: tuple[CellEngine, TargetPin],
+def test_the_small_cache_forgets_what_is_expected_of_it(ring: CellEngine) -> None:
+    context = ring._slots[0].context
+    assert (context.memory.window, context.memory.ring) == (WINDOW, RING)
+    for at in range(0, RING + 64, BLOCK):
+        context.feed(random_ids(BLOCK, at))
+        assert context._held() == max(0, context.size - RING)
+
+
+@pytest.mark.parametrize("sampling", [ENDLESS, GREEDY], ids=["seeded", "greedy"])
+def test_rows_are_plains_below_across_and_beyond_the_rings_end(windowed: CellEngine, sampling: SamplingParams) -> None:
+    plain, _ = course(windowed, PROMPT, RING + 60, sampling=sampling)
+    for seed in (1, 2):
+        assert course(windowed, PROMPT, RING + 60, ids(plain), seed=seed, sampling=sampling)[0] == plain
+    if sampling is ENDLESS:
+        assert len(set(ids(plain))) > 5  # it says something
+
+
+def test_a_cut_over_the_rings_end_leaves_every_cell_at_its_place(ring: CellEngine) -> None:
+    """Which a round never needs: it ends with the ring."""
+    prompt, behind = random_ids(RING - 3), random_ids(40, 1)
+    context = ring._slots[0].context
+
+    def rows(wrong: int) -> list[bytes]:
+        context.clear()
+        while context.size < len(prompt):
+            context.feed(prompt[context.size : context.size + BLOCK])
+        if wrong:
+            context.forward([*behind[:1], *[5] * wrong], 1 + wrong)
+            assert context.cut(len(prompt) + 1)
+        else:
+            context.step(behind[0])
+        found = []
+        for token in behind[1:]:
+            context.step(token)
+            found.append(context.row(0).tobytes())
+        return found
+
+    plain = rows(0)
+    assert rows(7) == plain
+    context._put_at_places = lambda: True  # libllama alone goes on at the ring's beginning
+    assert rows(7) != plain
+
+
+def test_a_round_ends_with_the_ring(ring: CellEngine) -> None:
+    with ready(ring, random_ids(RING - 2)) as session:
+        assert len(session.verify(random_ids(6))) == 3
+        session.rollback()
+        assert len(session.verify([])) == 1
+
+
+def test_an_answer_continued_in_a_later_request_is_the_same_with_and_without_drafts(windowed: CellEngine) -> None:
+    first = ids(course(windowed, PROMPT, 40, sampling=ENDLESS)[0])
+    for later in ((*PROMPT, *first), (*PROMPT, *first[:20], 9)):
+        answers = []
+        for draft in ([], first):
+            course(windowed, PROMPT, 40, draft, sampling=ENDLESS)
+            answers.append(course(windowed, later, 20, draft, cache_prompt=True, sampling=ENDLESS))
+        assert answers[0] == answers[1]
+        assert answers[0][1] > 0  # a prefix was kept
+
+
+def test_a_prefix_is_kept_while_its_window_is_there(ring: CellEngine) -> None:
+    ring.read_prompts_fast(lambda: 0)
+    prompt = random_ids(RING + 100)
+    course(ring, prompt, 2)
+    _, gone = course(ring, [*prompt[:60], 9, 9], 2, cache_prompt=True)
+    assert gone == 0
+    course(ring, prompt, 2)
+    _, kept = course(ring, [*prompt[: RING + 50], 9, 9], 2, cache_prompt=True)
+    assert kept == RING + 50
+
+
+def test_what_a_slot_gave_up_comes_back_to_the_bit(windowed: CellEngine) -> None:
+    """Over the ring's end, too: the state holds the window's cells only, and each comes to its place."""
+    windowed.remember(lambda held: PLENTY)
+    prompt = random_ids(RING + 30)
+    later = [*prompt, *ids(course(windowed, prompt, 10, sampling=ENDLESS)[0]), 9, 8, 7]
+
+    def continued(*, between: bool) -> tuple[list[tuple[int, bytes]], int]:
+        course(windowed, [5, 6], 1)
+        course(windowed, prompt, 10, sampling=ENDLESS, cache_prompt=True)
+        if between:
+            course(windowed, random_ids(50, 5), 4, cache_prompt=True)
+        return course(windowed, later, 20, sampling=ENDLESS, cache_prompt=True)
+
+    stayed, came_back = continued(between=False), continued(between=True)
+    assert stayed == came_back
+    assert stayed[1] > 0
+    assert windowed.remembered.hits == 1
+
+
+@pytest.mark.parametrize("n", [100, RING + 90])
+def test_prompts_that_are_read_apart_are_decoded_as_single_steps_are(ring: CellEngine, n: int) -> None:
+    ring.exact_cache = True
+    ring.read_prompts_fast(lambda: PLENTY)
+    prompt = random_ids(n)
+    plain, _ = course(ring, prompt, 40, sampling=SEEDED)
+    assert course(ring, prompt, 40, ids(plain), seed=1, sampling=SEEDED)[0] == plain
+    assert ring.prompts_read.startswith("with stock's cache types")
+    later = [*prompt, *ids(plain), *random_ids(60, 2)]
+    first = course(ring, later, 20, cache_prompt=True)
+    course(ring, prompt, 40, ids(plain), seed=2, sampling=SEEDED)
+    assert course(ring, later, 20, ids(first[0]), seed=3, cache_prompt=True) == first
+    assert first[1] > n
+
+
+def test_sessions_that_verify_together_over_the_rings_end_have_their_own_rows(
+    pin_of: Callable[[Path], TargetPin], weights: Path
 ) -> None:
-    first = tuple(generate(*windowed, PROMPT, 40, drafts=False))
-    longer, other = (*PROMPT, *first), (*PROMPT, *first[:20], 9)
-    for prompt in (longer, other):
-        generate(*windowed, PROMPT, 40, drafts=False, cache=True)
-        cached = generate(*windowed, prompt, 20, drafts=True, cache=True)
-        assert generate(*windowed, prompt, 20, drafts=False, cache=False) == cached
-
-
-def test_where_the_window_forgets_no_conversation_is_kept_beside_the_slot(
-    windowed: tuple[CellEngine, TargetPin],
-) -> None:
-    engine, _ = windowed
-    engine.remember(lambda held: 1 << 30)
-    first = generate(*windowed, PROMPT, 40, drafts=False, cache=True)
-    generate(*windowed, (1, *range(90, 110)), 4, drafts=False, cache=True)
-    assert generate(*windowed, PROMPT, 40, drafts=False, cache=True) == first
-    if engine.engine.name == "llama":
-        assert "sliding window" in engine.remembered.obstacle
-    else:
-        assert engine.remembered.entries > 0
+    engine = load(pin_of(weights), "llama", slots=2)
+    try:
+        prompts = [random_ids(RING - 9, 1), random_ids(40, 2)]
+        alone = [course(engine, prompt, 30)[0] for prompt in prompts]
+        done: list[list[tuple[int, bytes]]] = [[], []]
+        random = np.random.default_rng(3)
+        with ready(engine, prompts[0]) as first, ready(engine, prompts[1]) as second:
+            sessions = (first, second)
+            while min(map(len, done)) < 24:
+                width = max(w for w in engine.lane.widths if engine.together(w) > 1)
+                proposals = [
+                    partly_right(ids(whole[len(found) :]), width - 1, engine.n_vocab, random)
+                    for whole, found in zip(alone, done, strict=True)
+                ]
+                rows = engine.verify_together(list(zip(sessions, proposals, strict=True)))
+                for session, said, found, row in zip(sessions, proposals, done, rows, strict=True):
+                    picks = []
+                    for i in range(len(row)):
+                        digest = digest_of(session, i)
+                        picks.append((row.pick(i), digest))
+                        if picks[i][0] not in said[i : i + 1]:
+                            break
+                    session.commit([token for token, _ in picks])
+                    found += picks
+        for whole, found in zip(alone, done, strict=True):
+            assert found[:24] == whole[:24]
+    finally:
+        engine.close()

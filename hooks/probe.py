@@ -1,0 +1,63 @@
+"""What a probe is: a loaded model below the sessions. `pilotfish.hooks.protocols` has the whole contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from pilotfish.hooks.types import EnginePin
+
+
+@runtime_checkable
+class Probe(Protocol):
+    """A loaded model in one setting, reached below the sessions: what certification compares and times.
+
+    One sequence of cells, filled from position 0 on. All methods raise EngineError when the engine fails.
+    """
+
+    engine: EnginePin
+    n_ctx: int  # tokens
+    n_vocab: int
+    obstacle: str  # why rejected tokens cannot be cut from this model's cache; empty when they can
+    seconds: float  # how long the last forward took
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, without BOS."""
+        ...
+
+    def feed(self, tokens: Sequence[int]) -> None:
+        """Forward `tokens` as one prompt block, without rows."""
+        ...
+
+    def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
+        """One forward of `tokens`, padded to `width`; for each token a digest of its row's exact bits."""
+        ...
+
+    def cut(self, size: int) -> bool:
+        """Keep the first `size` cells; False when this kind of memory cannot."""
+        ...
+
+    def clear(self) -> None:
+        """Forget every cell."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...
+
+
+@runtime_checkable
+class ReadsLogits(Protocol):
+    """A probe whose rows can be had as they are, to compare one engine with another."""
+
+    def logits(self, tokens: Sequence[int], width: int) -> bytes:
+        """One forward as `Probe.rows`; the tokens' rows, `(len(tokens), n_vocab)` float32 in this machine's order."""
+        ...
+
+
+@runtime_checkable
+class TellsEdges(Protocol):
+    """A probe that knows where else its rows are worth a look: one without this has a plain memory and no experts."""
+
+    edges: tuple[int, ...]  # lengths of which the rows that follow go over the edge of a window, or lie beyond it
+    experts: bool  # products choose their code by ids, too

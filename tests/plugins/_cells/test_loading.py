@@ -1,0 +1,101 @@
+"""Loading where contexts are refused, as short memory may have it: a narrower lane, never a failed load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, Parity, TargetPin
+from pilotfish.lab.fakes import fake_pin
+from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
+from pilotfish.plugins._cells.dialect import Dialect
+from pilotfish.plugins._cells.engine import CellEngine
+from pilotfish.plugins._cells.loading import load
+
+EXACT, STOCK = EngineSetting("bf16", "f16"), EngineSetting("f16", "f16", None)
+WIDE = Lane("wide", (1, 2, 3, 4, 8), EXACT, exact_cache=True)
+Refuses = Callable[[EngineSetting, int], bool]
+
+
+class RefusingDialect:
+    """Makes contexts of `memory` but where `refuses` says no. Nothing can be forwarded in them."""
+
+    name, room = "fake", 16
+
+    def __init__(self, refuses: Refuses, memory: CellMemory = CELLS) -> None:
+        self._refuses, self._memory = refuses, memory
+        self.tokenizer = SimpleNamespace(n_vocab=9, end_tokens=lambda: frozenset({2}))
+        self.n_ctx_train = 512
+        self.closed = False
+
+    def exact_setting(self, options: EngineOptions) -> EngineSetting:
+        return EXACT
+
+    def fallback(self) -> EngineSetting:
+        return STOCK
+
+    def prompt_block(self, options: EngineOptions) -> int:
+        return 64
+
+    def candidates(self, pin: TargetPin) -> tuple[int, ...]:
+        return (2, 4)
+
+    def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> RefusingDialect:
+        return self
+
+    def engine_pin(self, state_dir: Path | None) -> EnginePin:
+        return EnginePin("fake", "1", "f")
+
+    def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> Sequence[Any]:
+        assert 1 <= back <= width
+        if self._refuses(setting, width):
+            raise EngineError(f"no room for {setting.title} and {width} rows")
+        return [SimpleNamespace(cells=512, max_width=width, memory=self._memory, handle=object(), close=lambda: None)]
+
+    def obstacle(self, context: object) -> str:
+        return ""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def loaded(refuses: Refuses, lane: Lane | None = WIDE, memory: CellMemory = CELLS) -> CellEngine:
+    return load(cast(Dialect, RefusingDialect(refuses, memory)), fake_pin(), lane, EngineOptions(n_ctx=512))
+
+
+def test_what_is_not_refused_is_loaded_as_the_lane_says() -> None:
+    assert loaded(lambda setting, width: False).lane == WIDE
+
+
+def test_where_wide_forwards_are_refused_there_are_single_steps_in_the_same_setting() -> None:
+    lane = loaded(lambda setting, width: width > 1).lane
+    assert (lane.widths, lane.setting, lane.parity) == ((1,), EXACT, Parity.NONE)
+    assert "too little memory" in lane.reason
+
+
+def test_where_the_setting_is_refused_there_are_single_steps_in_stocks() -> None:
+    lane = loaded(lambda setting, width: setting == EXACT).lane
+    assert (lane.widths, lane.setting, lane.name) == ((1,), STOCK, STOCK.title)
+
+
+def test_without_a_lane_none_is_looked_for_in_what_is_left() -> None:
+    lane = loaded(lambda setting, width: width > 1, None).lane
+    assert lane.widths == (1,)
+    assert "too little memory" in lane.reason
+
+
+def test_where_everything_is_refused_the_first_reason_is_told() -> None:
+    with pytest.raises(EngineError, match="no room for flash, K bf16, V f16 and 16 rows"):
+        loaded(lambda setting, width: True)
+
+
+@pytest.mark.parametrize(("snapshots", "widths"), [(0, (1,)), (3, (1, 2, 3, 4)), (7, WIDE.widths)])
+def test_a_lane_is_no_wider_than_snapshots_lead_back(snapshots: int, widths: tuple[int, ...]) -> None:
+    lane = loaded(lambda setting, width: False, memory=CellMemory(running=True, snapshots=snapshots)).lane
+    assert lane.widths == widths
+    assert ("snapshots" in lane.reason) == (snapshots == 0)
