@@ -13,7 +13,7 @@ Which that is depends on ids alone, and every width of a lane writes the same ce
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class CellHistory:
     def __init__(self, block: int, *, any_prefix: bool) -> None:
         self.tokens = array("i")
         self.any_prefix = any_prefix
-        self._block = block
+        self.block = block
         self._blocks: dict[int, int] = {}  # prompt blocks: first position -> end
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class CellHistory:
 
     def block_end(self, start: int, last: int) -> int:
         """Where the prompt block that begins at `start` ends, if `last` tokens are to be fed."""
-        return min((start // self._block + 1) * self._block, last)
+        return min((start // self.block + 1) * self.block, last)
 
     def add_block(self, ids: Sequence[int]) -> None:
         """One prompt block wrote the cells of `ids`."""
@@ -86,8 +86,18 @@ class CellHistory:
         del self.tokens[size:]
         self._blocks = {start: end for start, end in self._blocks.items() if end <= size}
 
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """The prompt blocks that wrote cells: first position and end."""
+        return list(self._blocks.items())
+
+    @classmethod
+    def of(cls, tokens: array[int], blocks: Iterable[tuple[int, int]], block: int, *, any_prefix: bool) -> CellHistory:
+        """One that holds `tokens`, of which prompt blocks wrote those in `blocks`."""
+        history = cls(block, any_prefix=any_prefix)
+        history.tokens, history._blocks = tokens, dict(blocks)
+        return history
+
     def copy(self) -> CellHistory:
         """One that goes its own way from here."""
-        twin = CellHistory(self._block, any_prefix=self.any_prefix)
-        twin.tokens, twin._blocks = self.tokens[:], dict(self._blocks)
-        return twin
+        return CellHistory.of(self.tokens[:], self._blocks.items(), self.block, any_prefix=self.any_prefix)

@@ -25,6 +25,7 @@ from pilotfish.plugins._cells.slot import CellSlot
 log = logging.getLogger("pilotfish.verifiers")
 
 PLAIN = LaneCheck((1,), False, "")
+BESIDE = 128  # tokens of a prompt block where others may be answered, who get one token for each (docs/lab-notes.md)
 
 
 def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> CellEngine:
@@ -42,10 +43,22 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
         found = _find_lane(dialect, contexts[0], pin, setting, options, build, obstacle) if lane is None else PLAIN
         lane = _lane(found, setting, options) if lane is None else _narrowed(lane, obstacle)
         block = lane.prefill_block or options.batch_size
+        if len(contexts) > 1:
+            block = min(block, BESIDE)
         slots = [CellSlot(one, block, exact=lane.exact_cache, can_rollback=not obstacle) for one in contexts]
         joint = None if obstacle else joint_forward(contexts, max(dialect.room, lane.max_width))
         together = _together(joint, contexts, pin, lane, options, build) if joint else {}
-        return CellEngine(model, lane, build, slots, joint=joint, together=together, similarity=options.slot_similarity)
+        fact = _lane_fact(contexts[0], pin, setting, options, build)
+        return CellEngine(
+            model,
+            lane,
+            build,
+            slots,
+            joint=joint,
+            together=together,
+            similarity=options.slot_similarity,
+            identity=f"{fact} {len(contexts)} slots {contexts[0].cells} cells",
+        )
     except BaseException:
         if joint is not None:
             joint.close()
