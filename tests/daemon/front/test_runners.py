@@ -38,6 +38,15 @@ async def test_the_launch_is_ollamas(front):
         assert part in joined
 
 
+@pytest.mark.parametrize("context", [0, -1, 3, 4])
+async def test_no_context_is_smaller_than_ollamas_smallest_and_no_batch_is_the_engines_own(front, context):
+    status, _ = await ask(front, prompt="a", options={"num_ctx": context, "num_batch": 0})
+    argv = " ".join(front.journal_of("start")[0]["argv"])
+    assert status == 200
+    assert "-c 4 -np 1" in argv
+    assert " -b " not in argv
+
+
 async def test_several_requests_at_a_time_are_several_slots_of_a_full_context_each(start):
     async with start(parallel=4) as front:
         await ask(front, options={"num_ctx": 2048})
