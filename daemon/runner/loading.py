@@ -80,7 +80,7 @@ def load(launch: Launch, config: Config, state_dir: Path, *, must_gain: bool = F
     generator = Generator(engine, pin, registry, config, costs=costs, pool=pool)
     if must_gain:
         try:
-            demand_drafts(generator.standing, found, awaited=awaits_certificate(lane.parity, job))
+            demand_drafts(generator.standing, found, awaited=awaits_certificate(lane.parity, job), job=job)
         except NothingToGain:
             generator.close()
             raise
