@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pilotfish.daemon.http.json_text import SHOWN, is_finite, shown
@@ -164,10 +164,16 @@ class RunnerOptions:
     use_mmap: bool | None = None
     num_thread: int = 0
 
+    def fits(self, asked: RunnerOptions) -> bool:
+        """Whether a runner that was started with these does for a request with `asked`: as in Ollama, who leaves the
+        layers on a GPU to the engine takes them as they are."""
+        mine = replace(self, num_gpu=-1) if asked.num_gpu < 0 else self
+        return mine == asked
+
     def arguments(self) -> list[str]:
         """As Ollama hands them to llama-server."""
         arguments = ["-c", str(self.num_ctx * self.slots), "-np", str(self.slots)]
-        if self.num_batch is not None and self.num_batch > 0:
+        if self.num_batch is not None:
             arguments += ["-b", str(self.num_batch), "-ub", str(self.num_batch)]
         if self.num_gpu >= 0:
             arguments += ["-ngl", str(self.num_gpu)]
@@ -187,5 +193,11 @@ def runner_options(options: Options, train_context: int, slots: int = 1) -> Runn
     if num_ctx < options.num_ctx:
         log.warning("num_ctx %d is more than the model was trained for; using %d", options.num_ctx, num_ctx)
     return RunnerOptions(
-        num_ctx, slots, options.num_batch, options.num_gpu, options.main_gpu, options.use_mmap, options.num_thread
+        num_ctx,
+        slots,
+        num_batch=options.num_batch if options.num_batch and options.num_batch > 0 else None,
+        num_gpu=max(options.num_gpu, -1),
+        main_gpu=options.main_gpu,
+        use_mmap=options.use_mmap,
+        num_thread=max(options.num_thread, 0),
     )
