@@ -178,12 +178,6 @@ class ConversationFiles:
             path.unlink()
 
 
-def remove_all(folder: Path) -> None:
-    """Every conversation of every model. Raises OSError."""
-    for path in [*folder.glob(f"*{ENDING}"), *folder.glob(f"{_UNFINISHED}*")]:
-        path.unlink(missing_ok=True)
-
-
 def _by_age(paths: Iterator[Path]) -> list[Path]:
     def used(path: Path) -> float:
         with contextlib.suppress(OSError):

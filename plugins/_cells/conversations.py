@@ -74,8 +74,11 @@ class Conversations:
         self._keep(slots, GROWN)
 
     def close(self, slots: Sequence[CellSlot]) -> None:
-        """The last rest. Raises nothing."""
-        self._keep(slots, 1.0)
+        """The last rest. Raises nothing, whatever state an engine is in that ends."""
+        try:
+            self._keep(slots, 1.0)
+        except Exception:
+            log.exception("conversations are not kept")
         if self._disk is not None:
             self._disk.close(CLOSING)
 

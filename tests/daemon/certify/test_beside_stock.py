@@ -120,6 +120,23 @@ def test_one_process_does_it_at_a_time(verdicts: LeftToStock, tmp_path: Path, mo
     assert left.tries == 0
 
 
+def test_the_process_tries_once_and_ends(
+    verdicts: LeftToStock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PILOTFISH_STATE", str(tmp_path / "state"))
+    server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        words = [str(server.pid), str(tmp_path / "weights"), "these", "0.1"]
+        done = subprocess.run([sys.executable, "-m", beside_stock.MODULE, *words], capture_output=True, check=False)
+    finally:
+        server.kill()
+        server.wait()
+    assert done.returncode == 1, "nobody can do this job"
+    left = verdicts.find("these")
+    assert left is not None
+    assert (left.tries, left.due) == (1, False)
+
+
 def test_a_verdict_that_is_gone_meanwhile_is_not_looked_at(verdicts: LeftToStock, tmp_path: Path) -> None:
     verdicts.put("these", replace(Left("its sliding window", time.time(), job=JOB), until=1.0))
     assert not look(verdicts, COPY_JOB, tmp_path / "out")

@@ -11,7 +11,7 @@ import pytest
 
 from pilotfish.plugins._cells.cell_history import CellHistory
 from pilotfish.plugins._cells.context import CellState
-from pilotfish.plugins._cells.conversation_files import ConversationFiles, KeptFile, UnreadableFile, remove_all
+from pilotfish.plugins._cells.conversation_files import ConversationFiles, KeptFile, UnreadableFile
 
 MIB = 1 << 20
 BLOCK = 4
@@ -176,10 +176,3 @@ def test_what_a_killed_process_left_unfinished_goes_when_it_is_old(tmp_path: Pat
     os.utime(old, (1, 1))
     files_in(tmp_path).found()
     assert (fresh.exists(), old.exists()) == (True, False)
-
-
-def test_all_can_be_removed(tmp_path: Path) -> None:
-    kept(files_in(tmp_path), 1, 2)
-    (tmp_path / ".unfinished-1").touch()
-    remove_all(tmp_path)
-    assert list(tmp_path.iterdir()) == []
