@@ -18,7 +18,7 @@ from pilotfish.plugins._cells.conversation_files import ConversationFiles, KeptF
 log = logging.getLogger("pilotfish.verifiers")
 
 LOOK_SECONDS = 5.0  # that a first request may wait for a slow disk
-MOST_PENDING = 4  # conversations that wait in memory to be written; beyond, they are lost
+MOST_PENDING = 4  # conversations that memory gave up and that hold it until they are written; beyond, they are lost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,11 +96,16 @@ class ConversationDisk:
     def put(self, one: KeptConversation) -> None:
         """Have one written."""
         with self._lock:
-            if len(self._pending) >= MOST_PENDING:
-                self._failed += 1
-                return
             self._pending.append(one)
         self._work.put(lambda: self._write(one))
+
+    def take_over(self, one: KeptConversation) -> None:
+        """Have one written that memory has no room for any more; it is lost where too many wait already."""
+        if len(self.pending) < MOST_PENDING:
+            self.put(one)
+            return
+        with self._lock:
+            self._failed += 1
 
     def read(self, kept: KeptFile) -> CellState | None:
         """Its cells; None, after a line in the log, when they cannot be had."""

@@ -146,7 +146,7 @@ class Conversations:
             self._remove(oldest)
             self._count(forgotten=1)
             if self._disk is not None and self._disk.holds(oldest.history) < len(oldest.history):
-                self._disk.put(oldest)
+                self._disk.take_over(oldest)
         return True
 
     def _write_back(self, slot: CellSlot, found: KeptConversation, prompt: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.plugins._cells.conversation_disk import ConversationDisk
+from pilotfish.plugins._cells.conversation_disk import MOST_PENDING, ConversationDisk
 from pilotfish.plugins._cells.conversation_files import ConversationFiles
 from pilotfish.plugins._cells.conversations import Conversations
 from pilotfish.plugins._cells.slot import CellSlot
@@ -60,6 +60,26 @@ def test_what_memory_gives_up_is_found_at_once_and_later(load: Load) -> None:
         ask(first, mine, chat)
     assert first.totals.forgotten >= 1
     assert ask(first, mine, [*APPLES, 5]) == 15
+
+
+def test_however_many_there_are_at_the_end_all_are_written(load: Load) -> None:
+    first, mine = load(), slot()
+    for number in range(9):
+        ask(first, mine, [number, *range(100 * number, 100 * number + 20)])
+    first.close([mine])
+    assert (first.totals.disk_entries, first.totals.disk_failed) == (9, 0)
+
+
+def test_a_slow_disk_holds_no_more_memory_than_a_few_conversations(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversations, mine = load(room=20 * 12), slot()
+    disk = conversations._disk
+    assert disk is not None
+    assert disk.kept == []
+    monkeypatch.setattr(disk, "_write", lambda one: None)  # it never comes to it
+    for number in range(9):
+        ask(conversations, mine, [number, *range(100 * number, 100 * number + 16)])
+    assert len(disk.pending) == MOST_PENDING
+    assert conversations.totals.disk_failed == conversations.totals.forgotten - MOST_PENDING > 0
 
 
 def test_a_chat_that_goes_on_is_written_anew_once_it_has_grown(load: Load) -> None:
