@@ -65,8 +65,9 @@ class LeftToStock:
         return left if left and left.holds else None
 
     def newest(self) -> Left | None:
-        """The last verdict that holds under whatever circumstances."""
-        found = [left for entry in self._table().values() if (left := _parsed(entry)) and left.holds]
+        """The last verdict that holds under whatever circumstances, to be shown: without its job."""
+        table = self._table().values()
+        found = [replace(left, job="") for entry in table if (left := _parsed(entry)) and left.holds]
         return max(found, key=lambda left: left.since, default=None)
 
     def put(self, circumstances: str, left: Left) -> None:

@@ -35,6 +35,8 @@ def test_it_is_found_under_the_same_circumstances_only(verdicts, tmp_path, weigh
     assert again.find("these") == SLIDING
     assert again.find("others") is None
     assert again.newest() == SLIDING
+    verdicts.put("these", replace(SLIDING, job="a job"))
+    assert again.newest() == SLIDING, "what is shown has no job"
 
 
 def test_of_several_the_newest_is_shown(verdicts):
