@@ -53,6 +53,7 @@ def certify(
         options,
         engines=tuple(verifier.name for verifier in verifiers if verifier.name in engines),
         text=SAMPLE,
+        bos=pin.tokenizer.bos if pin.tokenizer.add_bos else None,
         keep_stock=has_room_twice(pin),
         known=Suitability(pin, engines, options),
         architecture=pin.architecture,
