@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 from pilotfish.daemon.config.types import ENGINES
 from pilotfish.daemon.registry.registry import Registry
@@ -23,6 +24,17 @@ def chosen_verifier(registry: Registry, name: str) -> Verifier:
     return verifier
 
 
+def usable_verifier(registry: Registry, name: str, state_dir: Path | None) -> Verifier:
+    """The verifier `name`, whose library was found to fit; loads no engine into this process.
+
+    Raises EngineMissing when it is not there, any other PilotfishError or an OSError when it cannot be used.
+    """
+    verifier = chosen_verifier(registry, name)
+    if isinstance(verifier, CertifiableVerifier):
+        verifier.fingerprint(state_dir)
+    return verifier
+
+
 def fit_verifiers(registry: Registry, names: Sequence[str], options: EngineOptions) -> tuple[Verifier, ...]:
     """Those of `names` that can compute after this launch, in their order. Loads no engine into this process.
 
@@ -34,7 +46,7 @@ def fit_verifiers(registry: Registry, names: Sequence[str], options: EngineOptio
     unfit: list[str] = []
     for name in names:
         try:
-            found.append(_fit(registry, name, options))
+            found.append(usable_verifier(registry, name, options.state_dir))
         except EngineMissing as error:
             missing.append(str(error))
         except (PilotfishError, OSError) as error:
@@ -44,14 +56,6 @@ def fit_verifiers(registry: Registry, names: Sequence[str], options: EngineOptio
     for remark in unfit:
         registry.remark(remark)
     return _with_the_device(registry, found, options)
-
-
-def _fit(registry: Registry, name: str, options: EngineOptions) -> Verifier:
-    """Raises EngineMissing when it is not there, any other PilotfishError or an OSError when it cannot be used."""
-    verifier = chosen_verifier(registry, name)
-    if isinstance(verifier, CertifiableVerifier):
-        verifier.fingerprint(options.state_dir)
-    return verifier
 
 
 def _with_the_device(registry: Registry, found: Sequence[Verifier], options: EngineOptions) -> tuple[Verifier, ...]:
