@@ -6,7 +6,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from pilotfish.daemon.config.types import ENGINES
+from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE
+from pilotfish.daemon.registry import accelerators
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, EngineMissing, PilotfishError
 from pilotfish.hooks.protocols import CertifiableVerifier, TellsDevices, Verifier
@@ -59,15 +60,28 @@ def fit_verifiers(registry: Registry, names: Sequence[str], options: EngineOptio
 
 
 def _with_the_device(registry: Registry, found: Sequence[Verifier], options: EngineOptions) -> tuple[Verifier, ...]:
-    """Where layers may go to an accelerator, only the engines that have what the first one with any has."""
-    if len(found) == 1 or options.gpu_layers == 0:
+    """Where layers may go to an accelerator, only the engines that have what the first one with any has.
+
+    Where none has any and the launch asks for one that the machine shows, only stock's, as it comes. Raises EngineError
+    when none is left.
+    """
+    if options.gpu_layers == 0 or (len(found) == 1 and options.gpu_layers is None):
         return tuple(found)
     devices = {verifier.name: _devices(registry, verifier) for verifier in found}
     wanted = next((there for there in devices.values() if there), ())
-    kept = tuple(verifier for verifier in found if set(wanted) <= set(devices[verifier.name]))
-    for verifier in found:
-        if verifier not in kept:
-            log.info("engine %s is not used: its build does not compute on %s", verifier.name, ", ".join(wanted))
+    if wanted:
+        kept = tuple(verifier for verifier in found if set(wanted) <= set(devices[verifier.name]))
+        why = f"layers may go to {', '.join(wanted)}, and its build does not compute there"
+    elif options.gpu_layers and (shown := accelerators.shown()):
+        kept = tuple(verifier for verifier in found if verifier.name == STOCK_ENGINE)
+        why = f"the launch puts layers on an accelerator ({shown[0]}), and its build computes on processors only"
+    else:
+        return tuple(found)
+    left_out = [f"engine {verifier.name}: {why}" for verifier in found if verifier not in kept]
+    for line in left_out:
+        log.info("%s", line)
+    if not kept:
+        raise EngineError("no engine can compute here: " + "; ".join(left_out))
     return kept
 
 
