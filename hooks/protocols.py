@@ -23,7 +23,7 @@ A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Wha
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
 `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
 `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RemembersConversations` and `ReadsPromptsFast`; of its
-sessions, `ShiftsContext`; of its probes, `ReadsLogits`.
+sessions, `ShiftsContext`; of its probes, `ReadsLogits`, `StepsTogether` and `ReadsPromptsApart`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from pilotfish.hooks.types import (
     EnginePin,
     EngineSetting,
     Footprint,
+    JointStep,
     Lane,
     Placement,
     Proposal,
@@ -521,6 +522,25 @@ class ReadsLogits(Protocol):
     def logits(self, tokens: Sequence[int], width: int) -> bytes:
         """One forward as `Probe.rows`; the tokens' rows, `(len(tokens), n_vocab)` float32 in this machine's order."""
         ...
+
+
+@runtime_checkable
+class StepsTogether(Protocol):
+    """A probe of an engine that `VerifiesTogether`, where requests at once may share forwards."""
+
+    def together(self, sequences: int, *, exact: bool) -> JointStep | None:
+        """Time plain steps of `sequences` requests in one forward; None where they take turns.
+
+        With `exact` only as many share it as were found to keep the rows that each has alone. Raises EngineError.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsPromptsApart(Protocol):
+    """A probe of an engine that `ReadsPromptsFast`."""
+
+    prompts_apart: bool  # whether a lane in the probe's setting reads prompts of a whole block with stock's cache types
 
 
 @runtime_checkable
