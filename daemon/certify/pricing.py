@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from pilotfish.daemon.certify.lanes import ALL_WIDTHS, Costs, Measured, Rows, Site, cost_at
@@ -19,7 +20,10 @@ from pilotfish.daemon.certify.measure import (
 )
 from pilotfish.daemon.certify.opening import Opened
 from pilotfish.daemon.certify.probe_driver import ProbeDriver
+from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import ReadsPromptsApart, StepsTogether
+
+log = logging.getLogger("pilotfish.certifier")
 
 MOVED = 1.03  # of what stock takes: a prompt that is read with its cache types, the move of its cells included
 GLANCE_SHARE = 0.7  # of the time left, which a glance may be expected to take: other work may slow it down
@@ -114,7 +118,11 @@ def company(driver: ProbeDriver, slots: int, *, exact: bool) -> float:
     if slots == 1 or not isinstance(probe, StepsTogether):
         return 1.0
     driver.deadline.check()
-    step = probe.together(slots, exact=exact)
+    try:
+        step = probe.together(slots, exact=exact)
+    except EngineError as error:  # as for want of memory
+        log.warning("steps of %d requests at once could not be timed: %s", slots, error)
+        return 1.0
     return step.seconds / (step.joined * step.alone) if step else 1.0
 
 
