@@ -61,3 +61,22 @@ class TellsEdges(Protocol):
 
     edges: tuple[int, ...]  # lengths of which the rows that follow go over the edge of a window, or lie beyond it
     experts: bool  # products choose their code by ids, too
+
+
+@runtime_checkable
+class StepsTogether(Protocol):
+    """A probe of an engine that `VerifiesTogether`, where requests at once may share forwards."""
+
+    def together(self, sequences: int, *, exact: bool) -> JointStep | None:
+        """Time plain steps of `sequences` requests in one forward; None where they take turns.
+
+        With `exact` only as many share it as were found to keep the rows that each has alone. Raises EngineError.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsPromptsApart(Protocol):
+    """A probe of an engine that `ReadsPromptsFast`."""
+
+    prompts_apart: bool  # whether a lane in the probe's setting reads prompts of a whole block with stock's cache types

@@ -13,9 +13,9 @@ layers run the same code there, over cells that stand elsewhere. Products with e
 rows go to one of them, which ids decide: the longer length is looked at again with few ids, many times each.
 
 Nobody waits long for this. The first forwards say what a step takes, and what is compared is what takes BUDGET seconds
-by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone, or
-nothing. On a busy machine it may take PATIENCE times as long, and then leaves out the rest. What was not compared is
-not in the lane, and the reason says so.
+by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone or one that
+is shorter still, or nothing. On a busy machine it may take PATIENCE times as long, and then leaves out the rest. What
+was not compared is not in the lane, and the reason says so.
 
 This is a check of minutes-old settings in seconds, not a certificate.
 """
@@ -33,10 +33,11 @@ from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.plugins._cells.context import CellContext, IdArray, Logits
 
 LENGTHS = (64, 270)
+SHORTEST = 16  # instead of the shorter one, for models too large for it
 EDGE = 256  # cells from which on only the longer length speaks
 ROWS = 16  # single steps to compare with, where a block needs fewer
 CELLS = 32  # rewritten in narrow blocks for the second question; at 270 one of them straddles cell 256
-BUDGET = 2.5  # seconds after the first forward, which may wait for weights from a disk
+BUDGET = 2.0  # seconds of a quiet machine; what the first forward waits for weights from a disk comes on top
 PATIENCE = 6.0
 BUDGET_VARIABLE = "PILOTFISH_CHECK_SECONDS"
 ROW = 0.35  # steps that one more row of a block takes: 0.2 to 0.35 where it was measured
@@ -73,7 +74,7 @@ def check(
     context.clear()
     try:
         seconds = _seconds() if budget is None else budget
-        return _Check(context, max(ROWS, *candidates), seconds, clock, experts=experts).run(candidates, lengths)
+        return _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts).run(candidates)
     finally:
         context.clear()
 
@@ -93,40 +94,49 @@ def _use(width: int) -> tuple[bool, int]:
 
 class _Check:
     def __init__(
-        self, context: CellContext, rows: int, budget: float, clock: Callable[[], float], *, experts: bool
+        self,
+        context: CellContext,
+        rows: int,
+        lengths: Sequence[int],
+        budget: float,
+        clock: Callable[[], float],
+        *,
+        experts: bool,
     ) -> None:
-        self._context, self._clock, self._rows, self._experts = context, clock, rows, experts
+        self._context, self._lengths, self._clock = context, lengths, clock
+        self._rows, self._experts = rows, experts
         places = [place for place in context.memory.places if LENGTHS[-1] < place <= context.cells - rows]
         self._places = sorted(places)
         ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(*LENGTHS, *places) + rows, dtype=np.int32)
         self._ids: IdArray = ids
         self._reasons: list[str] = []
         self._untried: set[int] = set()
-        self._exact: bool | None = True  # None: there was no time to find out
+        self._exact: bool | None = None  # None: it was not found out
         self._timed_step()
         self._budget, self._started = budget, clock()
+        self._used = 0.0  # seconds of it, undisturbed, that the estimate took
         self._deadline = self._started + PATIENCE * budget
         # seconds, undisturbed, of a single step and of a prompt's token
         self._step = self._token = float("inf")
 
-    def run(self, candidates: Collection[int], lengths: Sequence[int]) -> LaneCheck:
+    def run(self, candidates: Collection[int]) -> LaneCheck:
         widths = sorted(candidates, key=_use)
-        if self._estimate(widths, lengths):
-            self._feed_prefix(lengths[0])  # which says what the longer one takes
-        chosen, planned = self._plan(widths, lengths)
+        if self._estimate(widths):
+            self._feed_prefix(SHORTEST)  # which says what longer ones take
+        chosen, planned = self._plan(widths)
         self._untried.update(set(widths) - set(chosen))
         compared = 0
         for i, length in enumerate(planned):
             if not chosen or self._left(planned[i:]) <= 0:
                 break
             self._feed_prefix(length)
-            kept, different = self._at(length, chosen, self._share(planned), self._left(planned[i:]))
+            kept, different = self._at(length, chosen, self._share(planned, chosen), self._left(planned[i:]))
             chosen = [width for width in chosen if width not in different]
             if compared and chosen and not kept:
                 break  # no time: what the length before has shown is worth more than nothing
             self._untried.update(set(chosen) - set(kept))
             chosen, compared = kept, i + 1
-        if chosen and compared < len(lengths):
+        if chosen and (compared < len(self._lengths) or planned[0] == SHORTEST):
             return self._found_below_the_edge(chosen, compared)
         chosen = self._elsewhere(chosen)
         return self._found(chosen, exact=bool(self._exact and chosen))
@@ -151,29 +161,31 @@ class _Check:
         rows = self._step * self._rows + sum(map(self._price, widths))
         return self._time_for(self._token * (length - self._context.size) + rows, self._started + self._budget)
 
-    def _estimate(self, widths: Sequence[int], lengths: Sequence[int]) -> bool:
+    def _estimate(self, widths: Sequence[int]) -> bool:
         """Time a few steps, and more where they were so slow that none of the rest would fit: they may have been
         disturbed. Whether anything fits. Leaves the cache empty."""
-        timed = 0
-        while timed < 3 or (not self._affordable(widths, self._share(lengths[:1])) and self._may_estimate()):
+        timed, first = 0, (SHORTEST,)
+        while not timed or ((timed < 3 or not self._affordable(widths, first)) and self._may_estimate()):
             self._step = min(self._step, self._timed_step())
             self._token, timed = ROW * self._step, timed + 1
+            self._used = (1 + timed) * self._step
         self._context.clear()
-        return bool(self._affordable(widths, self._share(lengths[:1])))
+        return bool(self._affordable(widths, first))
 
     def _may_estimate(self) -> bool:
-        return self._time_for(self._step, self._started + self._budget)
+        return self._time_for(2 * self._step, self._started + self._budget)  # one for the first forward
 
-    def _plan(self, widths: Sequence[int], lengths: Sequence[int]) -> tuple[list[int], Sequence[int]]:
-        """The widths that there is time for, at all lengths or else at the first."""
-        for planned in (lengths, lengths[:1]):
-            if chosen := self._affordable(widths, self._share(planned)):
+    def _plan(self, widths: Sequence[int]) -> tuple[list[int], Sequence[int]]:
+        """The widths that there is time for, at all lengths, at the first or at a shorter one."""
+        for planned in (self._lengths, self._lengths[:1], (SHORTEST,)):
+            if chosen := self._affordable(widths, planned):
                 return chosen, planned
         return [], []
 
-    def _share(self, lengths: Sequence[int]) -> float:
-        """Seconds for each of the lengths beside its prefix, on a quiet machine."""
-        return (self._budget - self._token * lengths[-1]) / len(lengths)
+    def _share(self, lengths: Sequence[int], widths: Sequence[int]) -> float:
+        """Seconds for the rows of `widths` at each of the lengths, on a quiet machine."""
+        cells = self._cells_price(max(widths)) if lengths == self._lengths else 0.0
+        return (self._budget - self._used - self._token * lengths[-1] - cells) / len(lengths)
 
     def _left(self, lengths: Sequence[int]) -> float:
         """Seconds until patience ends, for each of the lengths that are left."""
@@ -190,16 +202,24 @@ class _Check:
     def _found(self, widths: Collection[int], *, exact: bool, max_context: int | None = None) -> LaneCheck:
         if self._untried:
             self._reasons.append(f"no time to try width {_list(self._untried)}")
-        complete = not self._untried and max_context is None and self._exact is not None
+        complete = not self._untried and max_context is None and (self._exact is not None or not widths)
         return LaneCheck((1, *sorted(widths)), exact, "; ".join(self._reasons), complete, max_context)
 
-    def _affordable(self, widths: Iterable[int], seconds: float) -> list[int]:
+    def _affordable(self, widths: Iterable[int], lengths: Sequence[int]) -> list[int]:
         found: list[int] = []
         for width in widths:
             trial = [*found, width]
-            if max(trial) * self._step + sum(map(self._price, trial)) <= seconds:
+            if self._rows_price(trial, max(trial)) <= self._share(lengths, trial):
                 found = trial
         return found
+
+    def _rows_price(self, widths: Collection[int], singles: int) -> float:
+        """Seconds that so many single steps and a block of each width may take."""
+        return singles * self._step + sum(map(self._price, widths))
+
+    def _cells_price(self, width: int) -> float:
+        """Seconds that rewriting cells in blocks of `width` may take, and the step after them."""
+        return self._price(width) * CELLS / width + self._step
 
     def _price(self, width: int) -> float:
         """Seconds that a block of `width` may take."""
@@ -212,7 +232,9 @@ class _Check:
         """
         started = self._clock()
         enough, until = started + wanted, started + allowed
-        single = self._single_steps(length, max(ROWS, *widths), started + allowed / 2)
+        rows = max(ROWS, *widths)
+        rows = rows if self._rows_price(widths, rows) <= wanted else max(widths)
+        single = self._single_steps(length, rows, started + allowed / 2)
         kept, different = [], set()
         for width in widths:
             if width <= len(single) and self._time_for(self._price(width), until):
@@ -224,7 +246,7 @@ class _Check:
         if different:
             self._reasons.append(f"width {_list(different)} differs from single steps after {length} tokens")
         kept = [width for width in kept if width not in different]
-        if self._exact and kept:
+        if kept and length == self._lengths[-1]:  # there they lie on both sides of the edge
             self._exact = self._same_cells(length, max(kept), single[0], until)
         self._back(length)
         return kept, different
@@ -265,7 +287,7 @@ class _Check:
 
     def _same_cells(self, length: int, width: int, expected: Logits, until: float) -> bool | None:
         """Write the prefix's last CELLS cells in blocks of `width`; the single step after it must not notice."""
-        if not self._time_for(self._price(width) * CELLS / width + self._step, until):
+        if not self._time_for(self._cells_price(width), until):
             self._reasons.append("no time to compare cells")
             return None
         start = length - CELLS
