@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from pilotfish.hooks.types import EnginePin
+from pilotfish.hooks.types import EnginePin, JointStep
 
 
 @runtime_checkable
