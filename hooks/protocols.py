@@ -25,8 +25,8 @@ verified together.
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
 `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
-`Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RemembersConversations` and `ReadsPromptsFast`; of its
-sessions, `ShiftsContext`; of its probes, `ReadsLogits` and `TellsEdges`.
+`Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RemembersConversations`, `KeepsConversations` and
+`ReadsPromptsFast`; of its sessions, `ShiftsContext`; of its probes, `ReadsLogits` and `TellsEdges`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from pilotfish.hooks.probe import Probe, ReadsLogits, TellsEdges
 from pilotfish.hooks.target import Rows, ShiftsContext, TargetEngine, TargetSession, Tokenizer
 from pilotfish.hooks.target_capabilities import (
     HasSlots,
+    KeepsConversations,
     ReadsPromptsFast,
     RemembersConversations,
     SlotSession,
@@ -74,6 +75,7 @@ __all__ = [
     "DrafterFactory",
     "HasSlots",
     "Host",
+    "KeepsConversations",
     "LoadableDrafter",
     "MayEnd",
     "Probe",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pilotfish.hooks.target import Rows, TargetEngine, TargetSession
@@ -67,6 +68,22 @@ class RemembersConversations(Protocol):
     @property
     def remembered(self) -> ConversationTotals:
         """How that stands; safe from any thread."""
+        ...
+
+
+@runtime_checkable
+class KeepsConversations(RemembersConversations, Protocol):
+    """An engine that can keep them on disk as well, for later loads of the same model, build and setting."""
+
+    def keep_conversations(self, folder: Path, limit: int) -> None:
+        """Begin to, with those that `folder` holds already. The files of all models in it have `limit` bytes at most.
+
+        Asked once, after `remember` and `read_prompts_fast`, if these are. `close` writes what is not written yet.
+        """
+        ...
+
+    def rest(self) -> None:
+        """Nobody has asked for anything for a while: write what would be lost with the process."""
         ...
 
 

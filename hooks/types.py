@@ -292,7 +292,7 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True)
 class ConversationTotals:
-    """The conversations that an engine keeps in host memory beside its slots; counts since the model was loaded."""
+    """The conversations that an engine keeps beside its slots, in memory and on disk; counts since it was loaded."""
 
     entries: int = 0
     bytes: int = 0
@@ -301,6 +301,11 @@ class ConversationTotals:
     forgotten: int = 0  # given up for newer ones, or because memory got short
     refused: int = 0  # larger than the room
     failed: int = 0  # could not be read out or written back
+    disk_entries: int = 0  # files of this model, build and setting
+    disk_bytes: int = 0  # what they take
+    disk_room: int = 0  # bytes that all models' files may take; 0: none are kept
+    disk_hits: int = 0  # hits that came from a file
+    disk_failed: int = 0  # could not be written or used
     obstacle: str = ""  # why nothing is remembered, for a person; empty when something may be
 
 

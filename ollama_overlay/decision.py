@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.daemon.certify.left_to_stock import LeftToStock
+from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
 from pilotfish.daemon.config import files as configuration
 from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE, Config
 from pilotfish.daemon.runner.launch_arguments import Launch, model_path, parse
@@ -36,13 +36,15 @@ ENGINE_PACKAGES = {STOCK_ENGINE: "llama_cpp", "ik": "ik_llama_cpp"}
 class Decision:
     """`runner` or stock, with the reason for a person; `model` is its name, or its file where it has none.
 
-    `ollama_libraries` asks for the runner on the libllama of the user's own Ollama.
+    `ollama_libraries` asks for the runner, or whatever certifies, on the libllama of the user's own Ollama. `certify`
+    are the arguments of a certification that may find more while stock idles (`beside_stock.py`), if one is due.
     """
 
     runner: bool
     model: str
     reason: str
     ollama_libraries: bool = False
+    certify: tuple[str, ...] = ()
 
 
 def decide(
@@ -102,9 +104,13 @@ def _decide(
         return Decision(False, model, f"{packages} is not installed; run: {remedies}")
     if reason := _damaged(path, blob, state_dir) or Attempts(state_dir, path).reason() or _changed(blob, state_dir):
         return Decision(False, model, reason)
-    if reason := _left(launch, config, state_dir):
-        return Decision(False, model, reason)
-    return _runner(model, config, engines, state_dir)
+    runner = _runner(model, config, engines, state_dir)
+    if (found := _left(launch, config, state_dir)) is None:
+        return runner
+    under, left = found
+    due = runner.runner and left.due and not switched_off("PILOTFISH_CERTIFY")
+    certify = (str(launch.model), under, str(config.engine.certify_idle_s)) if due else ()
+    return Decision(False, model, left.reason, runner.ollama_libraries, certify)
 
 
 def _runner(model: str, config: Config, engines: Sequence[str], state_dir: Path) -> Decision:
@@ -145,15 +151,15 @@ def _damaged(path: Path, blob: Blob | None, state_dir: Path) -> str:
     return f"{path} was damaged: its bytes hash to {known}; remove it and pull the model again"
 
 
-def _left(launch: Launch, config: Config, state_dir: Path) -> str:
-    """Why an earlier launch like this one ended at the stock server, if that still holds."""
+def _left(launch: Launch, config: Config, state_dir: Path) -> tuple[str, Left] | None:
+    """Under which circumstances an earlier launch like this one ended at the stock server, and why, if that holds."""
     verdicts, server = LeftToStock(state_dir, launch.model), stock_server()
     if verdicts.newest() is None:  # most models: no need to look at engines
-        return ""
+        return None
     packages = ENGINE_PACKAGES.values()
     under = circumstances(launch, config, stock_environment(), packages, Path(server) if server else None)
     left = verdicts.find(under)
-    return left.reason if left else ""
+    return (under, left) if left else None
 
 
 def _changed(blob: Blob | None, state_dir: Path) -> str:

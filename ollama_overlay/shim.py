@@ -17,6 +17,7 @@ from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.runner.launch_arguments import model_path
 from pilotfish.hooks.errors import ConfigError
+from pilotfish.ollama_overlay.certify_beside import certify_beside
 from pilotfish.ollama_overlay.decision import Decision, decide
 from pilotfish.ollama_overlay.shim_script import DECIDED_STOCK, RUNNER, RUNNER_ON_OLLAMA
 
@@ -30,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     decision = _decision(sys.argv[1:] if argv is None else argv)
     _say(decision)
     if not decision.runner:
+        if decision.certify:
+            certify_beside(os.getppid(), decision.certify, ollama_libraries=decision.ollama_libraries)
         return DECIDED_STOCK
     return RUNNER_ON_OLLAMA if decision.ollama_libraries else RUNNER
 

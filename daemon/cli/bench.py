@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import psutil
+from click.core import ParameterSource
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pilotfish.daemon.cli.console import err, out
@@ -88,8 +89,10 @@ def command(
     """
     if floor:
         from pilotfish.daemon.cli.bench_floor import measure_floor
+        from pilotfish.daemon.lab.floor_bench import ROUNDS
 
-        rounds = 1 if options["quick"] else options["rounds"]
+        said = click.get_current_context().get_parameter_source("rounds") is not ParameterSource.DEFAULT
+        rounds = options["rounds"] if said else 1 if options["quick"] else ROUNDS
         sys.exit(measure_floor(options["model"], options["root"], overlay, rounds, json_file))
     from pilotfish.daemon.cli.bench_tables import show
     from pilotfish.daemon.lab.bench_chart import draw, need_matplotlib

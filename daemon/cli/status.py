@@ -102,7 +102,16 @@ def conversations_line(found: Mapping[str, Any]) -> str:
     counts = (("hits", "taken up again"), ("forgotten", "forgotten"), ("refused", "too large"), ("failed", "failed"))
     became = ", ".join(f"{found[key]} {what}" for key, what in counts if found[key])
     held = f"{found['entries']} beside the last one ({found['bytes'] >> 20} of {found['room'] >> 20} MiB)"
-    return f"conversations: {held}" + (f"; {became}" if became else "")
+    return f"conversations: {held}{_on_disk(found)}" + (f"; {became}" if became else "")
+
+
+def _on_disk(found: Mapping[str, Any]) -> str:
+    if not found.get("disk_room"):
+        return ""
+    taken = f", {found['disk_hits']} taken up from there" if found["disk_hits"] else ""
+    failed = f", {found['disk_failed']} failed there" if found["disk_failed"] else ""
+    size = f"{found['disk_bytes'] >> 20} of {found['disk_room'] >> 20} MiB"
+    return f", {found['disk_entries']} on disk ({size}){taken}{failed}"
 
 
 def _models(models: Sequence[Mapping[str, Any]]) -> Table:

@@ -124,6 +124,7 @@ def _engine(section: Section) -> Engine:
         certify_budget_s=section.whole("certify_budget_s", default.certify_budget_s, 0, 86_400),
         prompts=section.choice("prompts", default.prompts, PROMPTS),
         cache_ram_share=section.real("cache_ram_share", default.cache_ram_share, 0.0, 1.0),
+        cache_disk_mib=section.whole("cache_disk_mib", default.cache_disk_mib, 0, 1 << 30),
     )
     section.warn_unknown()
     return engine

@@ -75,6 +75,7 @@ class Engine:
     certify_budget_s: int = 240  # how long that may take; 0: only `pilotfish certify` certifies
     prompts: str = "fast"  # or "lane": every prompt is read as answers are decoded
     cache_ram_share: float = 0.5  # of what memory is free: the most that conversations outside the slot may take
+    cache_disk_mib: int = 0  # MiB that they may take on disk, where they outlive reloads; 0: none are kept there
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ class Report:
 
 
 def _remembered(table: Mapping[str, Any]) -> ConversationTotals:
-    counts = {name: int(table[name]) for name in asdict(ConversationTotals()) if name != "obstacle"}
+    counts = {name: int(table.get(name, 0)) for name in asdict(ConversationTotals()) if name != "obstacle"}
     return ConversationTotals(**counts, obstacle=str(table["obstacle"]))
 
 

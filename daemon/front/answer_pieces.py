@@ -51,16 +51,17 @@ class Final(Piece):
 
 
 def completion_body(
-    prompt: str | Sequence[int], settings: AnswerSettings, options: Options, *, shift: bool
+    prompt: str | Sequence[int], settings: AnswerSettings, options: Options, *, shift: bool, unsaid_if_zero: bool
 ) -> dict[str, Any]:
-    """The runner's request for one answer. With `shift`, a full context may forget."""
+    """The runner's request for one answer. With `shift`, a full context may forget; `unsaid_if_zero` is that of
+    `completion_fields`."""
     body: dict[str, Any] = {
         "prompt": prompt if isinstance(prompt, str) else list(prompt),
         "cache_prompt": True,
         "return_tokens": True,
         "return_drafted": True,
         "context_shift": shift,
-        **completion_fields(options),
+        **completion_fields(options, unsaid_if_zero=unsaid_if_zero),
     }
     if settings.n_probs:
         body["n_probs"] = settings.n_probs
@@ -70,12 +71,18 @@ def completion_body(
 
 
 async def answer(
-    lease: Lease, prompt: str | Sequence[int], settings: AnswerSettings, options: Options, *, shift: bool
+    lease: Lease,
+    prompt: str | Sequence[int],
+    settings: AnswerSettings,
+    options: Options,
+    *,
+    shift: bool,
+    unsaid_if_zero: bool,
 ) -> AsyncGenerator[Piece, None]:
     """Pieces in order, then exactly one Final. Log-probabilities of tokens without text travel with the next piece."""
     ids: list[int] = []
     waiting: list[Logprob] = []
-    body = completion_body(prompt, settings, options, shift=shift)
+    body = completion_body(prompt, settings, options, shift=shift, unsaid_if_zero=unsaid_if_zero)
     async with contextlib.aclosing(lease.client.completion(body)) as events:
         async for event in events:
             text, tokens = str(event.get("content", "")), _ids(event.get("tokens"))

@@ -71,7 +71,8 @@ class Inference:
             _refuse(model, request.settings, "chat", tools=request.has_tools, vision=vision)
             prompts.check_template(model)
 
-        return self._answer(request.settings, check, partial(_chat_prompt, request) if request.messages else None)
+        render = partial(_chat_prompt, request) if request.messages else None
+        return self._answer(request.settings, check, render, is_chat=True)
 
     async def _answer(
         self,
@@ -80,6 +81,7 @@ class Inference:
         render: Render | None,
         *,
         with_context: bool = False,
+        is_chat: bool = False,
     ) -> Events:
         """`check` raises for what the model cannot do. Without `render` there is nothing to say: it is loaded, or, with
         a `keep_alive` of 0, unloaded."""
@@ -102,7 +104,9 @@ class Inference:
             shift = prompts.shifts(model, settings)
             may_lose = settings.truncate and shift
             prompt = await prompts.shortened(lease, prompt, num_keep=options.num_keep, allowed=may_lose)
-            async with contextlib.aclosing(answer(lease, prompt, settings, options, shift=shift)) as pieces:
+            by_ollama = not is_chat or bool(model.template)  # who would render this prompt there
+            pieces = answer(lease, prompt, settings, options, shift=shift, unsaid_if_zero=by_ollama)
+            async with contextlib.aclosing(pieces):
                 async for piece in pieces:
                     context = (*prompt, *piece.tokens) if with_context and not isinstance(prompt, str) else None
                     yield _event(piece, started, loaded, options, context)

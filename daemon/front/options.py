@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pilotfish.daemon.http.json_text import SHOWN, is_finite, shown
@@ -15,6 +15,7 @@ from pilotfish.hooks.errors import RequestError
 log = logging.getLogger("pilotfish.front")
 
 MAX_WARNINGS = 8  # for one request
+LEAST_CONTEXT = 4  # tokens, as in Ollama, whatever a request says
 LONGEST_ANSWER = 10  # contexts, as in Ollama: a full one may forget, and some models never end by themselves
 
 
@@ -22,7 +23,7 @@ LONGEST_ANSWER = 10  # contexts, as in Ollama: a full one may forget, and some m
 class Options:
     """Every option of Ollama, at Ollama's defaults, and two of our own (`speculate`, `return_tokens`).
 
-    A seed of -1 is random; `num_predict` -1 goes on until the model ends, at most for ten contexts.
+    A seed of -1 is random; `num_predict` below 0 goes on until the model ends, at most for ten contexts.
     """
 
     num_keep: int = 4
@@ -67,7 +68,7 @@ _INTEGERS = frozenset(
 # What a runner can be started with: otherwise it would not start. What may stand in a request, it says itself.
 _BOUNDS = {
     "num_ctx": (-(2**31), 2**31 - 1),
-    "num_batch": (1, 2**20),
+    "num_batch": (-(2**31), 2**20),
     "num_gpu": (-(2**31), 2**31 - 1),
     "main_gpu": (-(2**31), 2**31 - 1),
     "num_thread": (-(2**31), 4096),
@@ -125,17 +126,22 @@ def _strings(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def completion_fields(options: Options) -> dict[str, Any]:
-    """The sampling part of a runner's `/completion` body."""
+def completion_fields(options: Options, *, unsaid_if_zero: bool = True) -> dict[str, Any]:
+    """The sampling part of a runner's `/completion` body.
+
+    Where Ollama renders the prompt itself it leaves out a `num_predict` or a `typical_p` of 0 (`unsaid_if_zero`), and
+    llama-server's own defaults hold: no limit, and no cut. In chats that llama-server renders a 0 is a 0.
+    """
     longest = LONGEST_ANSWER * options.num_ctx
+    budget = options.num_predict if 0 <= options.num_predict <= longest else longest
     return {
-        "n_predict": options.num_predict if 0 <= options.num_predict <= longest else longest,
+        "n_predict": -1 if unsaid_if_zero and budget == 0 else budget,
         "n_keep": options.num_keep,
         "temperature": options.temperature,
         "top_k": options.top_k,
         "top_p": options.top_p,
         "min_p": options.min_p,
-        "typical_p": options.typical_p,
+        "typical_p": 1.0 if unsaid_if_zero and options.typical_p == 0 else options.typical_p,
         "repeat_last_n": options.repeat_last_n,
         "repeat_penalty": options.repeat_penalty,
         "presence_penalty": options.presence_penalty,
@@ -158,6 +164,12 @@ class RunnerOptions:
     use_mmap: bool | None = None
     num_thread: int = 0
 
+    def fits(self, asked: RunnerOptions) -> bool:
+        """Whether a runner that was started with these does for a request with `asked`: as in Ollama, who leaves the
+        layers on a GPU to the engine takes them as they are."""
+        mine = replace(self, num_gpu=-1) if asked.num_gpu < 0 else self
+        return mine == asked
+
     def arguments(self) -> list[str]:
         """As Ollama hands them to llama-server."""
         arguments = ["-c", str(self.num_ctx * self.slots), "-np", str(self.slots)]
@@ -175,15 +187,17 @@ class RunnerOptions:
 
 
 def runner_options(options: Options, train_context: int, slots: int = 1) -> RunnerOptions:
-    """How to start a runner for these options. `train_context` tokens (0: unknown) is the most a model can use.
-
-    Raises RequestError for a context of no tokens.
-    """
-    if options.num_ctx < 1:
-        raise RequestError(f"num_ctx must be at least 1, got {options.num_ctx}")
-    num_ctx = min(options.num_ctx, train_context) if train_context > 0 else options.num_ctx
+    """How to start a runner for these options. `train_context` tokens (0: unknown) is the most a model can use."""
+    asked = max(options.num_ctx, LEAST_CONTEXT)
+    num_ctx = min(asked, train_context) if train_context > 0 else asked
     if num_ctx < options.num_ctx:
         log.warning("num_ctx %d is more than the model was trained for; using %d", options.num_ctx, num_ctx)
     return RunnerOptions(
-        num_ctx, slots, options.num_batch, options.num_gpu, options.main_gpu, options.use_mmap, options.num_thread
+        num_ctx,
+        slots,
+        num_batch=options.num_batch if options.num_batch and options.num_batch > 0 else None,
+        num_gpu=max(options.num_gpu, -1),
+        main_gpu=options.main_gpu,
+        use_mmap=options.use_mmap,
+        num_thread=max(options.num_thread, 0),
     )

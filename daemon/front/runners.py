@@ -146,7 +146,7 @@ class Runners:
 
     def _at_hand(self, model: ServedModel, launch: RunnerOptions) -> bool:
         slot = self._slots.get(model.key)
-        if slot is None or slot.draining or slot.closing is not None or slot.launch != launch:
+        if slot is None or slot.draining or slot.closing is not None or not slot.launch.fits(launch):
             return False
         return slot.process is not None
 
@@ -187,7 +187,7 @@ class Runners:
             return self._open(model, launch) if self._room() else None
         if slot.closing is not None or slot.draining:
             return None
-        if slot.launch == launch and not slot.dead:
+        if slot.launch.fits(launch) and not slot.dead:
             return slot
         slot.draining = True
         if slot.leases == 0:

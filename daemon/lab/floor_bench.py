@@ -1,7 +1,9 @@
 """Stock Ollama beside the overlaid one, situation by situation: `pilotfish bench --floor`.
 
-Both servers are there at once, on one store, and are asked in turns; whoever is not asked does nothing. A figure is the
-median of all rounds, and a ratio is the overlaid server's to stock's.
+Both servers are there at once, on one store, and are asked in turns; whoever is not asked does nothing. A round goes
+through all situations, so that a noisy minute spoils a round of many and not all rounds of one. A figure is the median
+of all rounds. A ratio is the overlaid server's figure to stock's in the same round, taken moments apart; shown is their
+median.
 """
 
 from __future__ import annotations
@@ -19,13 +21,22 @@ from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.lab.demonstration import demo_weights
 from pilotfish.daemon.lab.floor_servers import Ollamas, OllamaServer, remembered_state, serving
-from pilotfish.daemon.lab.floor_situations import MODEL, PLAIN, Asked, Figure, FloorSizes, Situation, situations
+from pilotfish.daemon.lab.floor_situations import (
+    ALLOWED,
+    MODEL,
+    PLAIN,
+    Asked,
+    Figure,
+    FloorSizes,
+    Situation,
+    situations,
+)
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
 
 STOCK, OVERLAID = "stock", "overlaid"
-ALLOWED = 1.03  # times stock's figure
+ROUNDS = 5
 _SAMPLED = 1.0  # seconds between two looks at the memory
 _CONFIG = f'[models."{PLAIN}"]\nparity = "stock"\n'  # which, without a certificate, leaves no width but 1
 
@@ -36,6 +47,7 @@ class Line:
 
     name: str
     unit: str
+    allowed: float = ALLOWED
     figures: dict[str, list[Figure]] = field(default_factory=lambda: {STOCK: [], OVERLAID: []})
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -46,14 +58,15 @@ class Line:
 
     @property
     def ratio(self) -> float | None:
-        """The overlaid server's median to stock's."""
-        stock, overlaid = self.median(STOCK), self.median(OVERLAID)
-        return overlaid / stock if stock and overlaid is not None else None
+        """The overlaid server's figure to stock's: of the rounds that both answered the median."""
+        pairs = zip(self.figures[STOCK], self.figures[OVERLAID], strict=False)  # of a round, unless one failed in it
+        ratios = [overlaid.value / stock.value for stock, overlaid in pairs if stock.value]
+        return statistics.median(ratios) if ratios else None
 
     @property
     def short(self) -> bool:
         """Whether stock is better, or answers what the other does not."""
-        return OVERLAID in self.failures or (self.ratio is not None and self.ratio > ALLOWED)
+        return OVERLAID in self.failures or (self.ratio is not None and self.ratio > self.allowed)
 
     @property
     def answered(self) -> bool:
@@ -74,6 +87,7 @@ class Line:
             STOCK: self.median(STOCK),
             OVERLAID: self.median(OVERLAID),
             "ratio": self.ratio,
+            "allowed": self.allowed,
             "equal_counts": self.equal_counts,
             "failures": self.failures,
             "rounds": {name: [figure.value for figure in figures] for name, figures in self.figures.items()},
@@ -83,18 +97,34 @@ class Line:
 async def measured(
     situation: Situation, servers: Sequence[OllamaServer], sizes: FloorSizes, rounds: int, words_per_token: float
 ) -> Line:
-    """A situation in so many rounds on each server. What is refused or breaks is a failure of the line."""
-    line = Line(situation.name, situation.unit)
+    """A situation in so many rounds on each server."""
+    line = _line(situation)
     for number in range(rounds):
-        # Who comes first takes turns: the second may find the cores warm and files cached.
-        for server in servers if number % 2 == 0 else reversed(servers):
-            try:
-                figure = await situation.measure(Asked(server, sizes, number, words_per_token))
-            except PilotfishError as error:
-                line.failures[server.name] = str(error)
-            else:
-                line.figures[server.name].append(figure)
+        await _round(line, situation, servers, sizes, number, words_per_token)
     return line
+
+
+def _line(situation: Situation) -> Line:
+    return Line(situation.name, situation.unit, situation.allowed)
+
+
+async def _round(
+    line: Line,
+    situation: Situation,
+    servers: Sequence[OllamaServer],
+    sizes: FloorSizes,
+    number: int,
+    words_per_token: float,
+) -> None:
+    """One more figure of each server. What is refused or breaks is a failure of the line."""
+    # Who comes first takes turns: the second may find the cores warm and files cached.
+    for server in servers if number % 2 == 0 else reversed(servers):
+        try:
+            figure = await situation.measure(Asked(server, sizes, number, words_per_token))
+        except PilotfishError as error:
+            line.failures[server.name] = str(error)
+        else:
+            line.figures[server.name].append(figure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +145,17 @@ class FloorBench:
     async def run(self, report: Callable[[str], None] = lambda what: None) -> list[Line]:
         """Measure everything. A situation that fails is a failure in its line; raises EngineError without a server."""
         models = self._store()
-        lines = []
-        wanted = situations(self.sizes)
-        for parallel in sorted({situation.parallel for situation in wanted}):
+        wanted = [(situation, _line(situation)) for situation in situations(self.sizes)]
+        for parallel in sorted({situation.parallel for situation, _ in wanted}):
+            group = [(situation, line) for situation, line in wanted if situation.parallel == parallel]
             async with self._servers(models, parallel) as servers:
                 # Both: a first load hashes the weights and checks the lane, which is remembered.
                 words, *_ = [await _words_per_token(server, self.sizes) for server in servers]
-                for situation in (one for one in wanted if one.parallel == parallel):
-                    report(situation.name)
-                    lines.append(await measured(situation, servers, self.sizes, self.rounds, words))
-        return lines
+                for number in range(self.rounds):
+                    for situation, line in group:
+                        report(f"{situation.name}, round {number + 1} of {self.rounds}")
+                        await _round(line, situation, servers, self.sizes, number, words)
+        return [line for _, line in wanted]
 
     def why_stock(self) -> str:
         """Why the overlaid server left the model to stock when it was loaded last; empty where it speculated."""
@@ -197,7 +228,6 @@ def document(bench: FloorBench, lines: Sequence[Line], about: Mapping[str, Any])
     settings = {"ollama": bench.ollamas.build, "model": str(bench.model), "rounds": bench.rounds}
     return {
         "about": {**settings, "sizes": asdict(bench.sizes), **about},
-        "allowed": ALLOWED,
         "lines": [line.to_json() for line in lines],
         "short": [line.name for line in lines if line.short],
         "left_to_stock": bench.why_stock(),

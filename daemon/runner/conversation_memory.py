@@ -1,15 +1,19 @@
-"""How much host memory the conversations of a loaded model may take beside its slots."""
+"""How much host memory the conversations of a loaded model may take beside its slots, and how much of a disk."""
 
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 from pilotfish.hooks.errors import PilotfishError
-from pilotfish.hooks.protocols import RemembersConversations, TargetEngine
+from pilotfish.hooks.protocols import KeepsConversations, RemembersConversations, TargetEngine
 from pilotfish.hooks.types import ConversationTotals
 
 log = logging.getLogger("pilotfish.runner")
+
+FOLDER = "conversations"  # in the state folder
 
 
 class ConversationRoom:
@@ -37,6 +41,25 @@ def remember_conversations(engine: TargetEngine, limit: int | None, share: float
     """Have `engine` remember conversations, if it can and there may be any."""
     if isinstance(engine, RemembersConversations) and limit != 0 and share > 0:
         engine.remember(ConversationRoom(limit, share, free))
+
+
+def keep_conversations(engine: TargetEngine, limit: int, state_dir: Path) -> None:
+    """Have `engine` keep them on disk, if it can, in at most `limit` bytes; of 0, nothing that was kept is left."""
+    folder = state_dir / FOLDER
+    if limit and isinstance(engine, KeepsConversations):
+        engine.keep_conversations(folder, limit)
+    elif not limit and folder.is_dir():
+        log.info("%s is removed: the config keeps no conversations on disk", folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_at_rest(engine: TargetEngine) -> None:
+    """Nobody has asked for anything for a while. On the engine's thread; raises nothing."""
+    if isinstance(engine, KeepsConversations):
+        try:
+            engine.rest()
+        except Exception:
+            log.exception("conversations are not kept")
 
 
 def remembered_by(engine: TargetEngine) -> ConversationTotals:

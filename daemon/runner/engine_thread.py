@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
 from pilotfish.daemon.registry.containment import contained, where
+from pilotfish.daemon.runner.conversation_memory import keep_at_rest
 from pilotfish.daemon.runner.job import Job
 from pilotfish.hooks.errors import EngineError, PilotfishError
 from pilotfish.hooks.protocols import TargetEngine
@@ -30,6 +31,7 @@ from pilotfish.hooks.protocols import TargetEngine
 log = logging.getLogger("pilotfish.runner")
 
 LOOK = 1.0  # seconds between looks at readers that have stalled, while nobody else has anything to do
+REST = 10.0  # seconds without a request, after which what would be lost with the process is kept
 
 
 class BeingAnswered(Protocol):
@@ -102,6 +104,7 @@ class EngineThread:
         self._stirred = False  # there may be something to do
         self._stopping = threading.Event()
         self._running: list[_Running] = []  # the thread's own; others read it
+        self._worked = False  # since the last rest; the thread's own
         # A daemon thread: a forward that never returns must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -189,7 +192,7 @@ class EngineThread:
                     self._running.remove(running)
                     running.job.finish(self._outcome(running))
             return True
-        return self._rest()
+        return self._rest(generator)
 
     def _next(self, slots: int) -> Job | None:
         """The first of those that wait whose slot is free."""
@@ -201,12 +204,17 @@ class EngineThread:
                     return job
         return None
 
-    def _rest(self) -> bool:
+    def _rest(self, generator: Generates[Any]) -> bool:
         """Wait for something to do; False when there will be none."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stirred, LOOK if self._running else None)
+            patience = LOOK if self._running else REST if self._worked else None
+            stirred = self._changed.wait_for(lambda: self._stirred, patience)
             self._stirred = False
-            return not self._stopping.is_set() or bool(self._waiting) or bool(self._running)
+            go_on = not self._stopping.is_set() or bool(self._waiting) or bool(self._running)
+        if not stirred and not self._running:
+            self._worked = False
+            keep_at_rest(generator.engine)
+        return go_on
 
     def _stir(self) -> None:
         with self._changed:
@@ -223,6 +231,7 @@ class EngineThread:
             job.finish(_told(error))
             return
         self._running.append(_Running(job, answering))
+        self._worked = True
         if self._stopping.is_set():  # since it was asked
             job.cancel()
 

@@ -35,9 +35,9 @@ class NothingToGain(PilotfishError):
         self.left = left
 
 
-def _nothing(why: str, certificate: str = "") -> NothingToGain:
+def _nothing(why: str, certificate: str = "", job: str = "") -> NothingToGain:
     reason = f"{_NOTHING}: {why}"
-    return NothingToGain(reason, Left(reason, round(time.time(), 3), certificate=certificate))
+    return NothingToGain(reason, Left(reason, round(time.time(), 3), certificate=certificate, job=job))
 
 
 def demand_lane(found: LaneLookup, state_dir: Path | None) -> None:
@@ -70,14 +70,14 @@ def demand_memory(pin: TargetPin, verifier: Verifier, options: EngineOptions) ->
             )
 
 
-def demand_drafts(standing: Standing, found: LaneLookup, *, awaited: bool) -> None:
-    """Raise NothingToGain when the loaded model decodes plainly.
+def demand_drafts(standing: Standing, found: LaneLookup, *, awaited: bool, job: str = "") -> None:
+    """Raise NothingToGain when the loaded model decodes plainly. `job` is the certification that may find more.
 
     A model that computes in stock's own setting until its certificate is made (`awaited`) costs nothing meanwhile.
     """
     if standing.state == "plain" and not awaited:
         more = "" if found.certificate else "; `pilotfish certify` looks further than a load does"
-        raise _nothing(standing.reason + more)
+        raise _nothing(standing.reason + more, job="" if found.certificate else job)
 
 
 def awaits_certificate(parity: Parity, job: str) -> bool:

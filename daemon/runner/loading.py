@@ -19,7 +19,7 @@ from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.drafters.memory_budget import memory_budget_for
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.daemon.runner.conversation_memory import remember_conversations
+from pilotfish.daemon.runner.conversation_memory import keep_conversations, remember_conversations
 from pilotfish.daemon.runner.gain import NothingToGain, awaits_certificate, demand_drafts, demand_lane, demand_memory
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.long_prompts import read_long_prompts
@@ -76,11 +76,12 @@ def load(launch: Launch, config: Config, state_dir: Path, *, must_gain: bool = F
     memory = memory_budget_for(pin, made.verifier, options, before)
     remember_conversations(engine, launch.cache_ram, config.engine.cache_ram_share, memory.free)
     read_long_prompts(engine, config.engine.prompts, memory.free)
+    keep_conversations(engine, config.engine.cache_disk_mib << 20, state_dir)
     pool = pool_for(engine, pin, made.verifier, options, config, before=before, state_dir=state_dir)
     generator = Generator(engine, pin, registry, config, costs=costs, pool=pool)
     if must_gain:
         try:
-            demand_drafts(generator.standing, found, awaited=awaits_certificate(lane.parity, job))
+            demand_drafts(generator.standing, found, awaited=awaits_certificate(lane.parity, job), job=job)
         except NothingToGain:
             generator.close()
             raise

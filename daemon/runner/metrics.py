@@ -103,9 +103,14 @@ _CONVERSATION_COUNTERS = (
     ("forgotten", "pilotfish_conversations_forgotten", "Conversations given up for newer ones or for want of memory"),
     ("refused", "pilotfish_conversations_refused", "Conversations larger than the room for them"),
     ("failed", "pilotfish_conversations_failed", "Conversations that could not be read out or written back"),
+    ("disk_hits", "pilotfish_conversation_disk_hits", "Hits that came from a file"),
+    ("disk_failed", "pilotfish_conversations_disk_failed", "Conversations that could not be written to disk or used"),
 )
 _CONVERSATION_GAUGES = (
     ("entries", "pilotfish_conversations", "Conversations kept in host memory beside the slot"),
     ("bytes", "pilotfish_conversation_bytes", "Host memory that they take"),
     ("room", "pilotfish_conversation_bytes_limit", "Host memory that they may take"),
+    ("disk_entries", "pilotfish_conversations_on_disk", "Conversations of this model kept on disk"),
+    ("disk_bytes", "pilotfish_conversation_disk_bytes", "Disk space that they take"),
+    ("disk_room", "pilotfish_conversation_disk_bytes_limit", "Disk space that all models' conversations may take"),
 )

@@ -13,7 +13,7 @@ Which that is depends on ids alone, and every width of a lane writes the same ce
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class CellHistory:
         self.tokens = array("i")
         self.any_prefix = any_prefix
         self.marks: tuple[int, ...] = ()  # lengths to which a running state can be brought back
-        self._block, self._memory, self._margin = block, memory, margin
+        self.block, self.memory, self.margin = block, memory, margin
         self._blocks: dict[int, int] = {}  # prompt blocks: first position -> end
         self._longest = self._held = 0  # cells that there were; the first position that windows still hold
 
@@ -55,9 +55,9 @@ class CellHistory:
 
     def there(self, keep: int) -> int:
         """To how many cells, of the first `keep`, the memory can be cut."""
-        if self._memory.running:
+        if self.memory.running:
             return keep if keep == len(self) else max((mark for mark in self.marks if mark <= keep), default=0)
-        return keep if keep >= self._memory.least(self._longest, self._margin, self._held) else 0
+        return keep if keep >= self.memory.least(self._longest, self.margin, self._held) else 0
 
     def _whole_blocks(self, common: int, last: int) -> int:
         keep = 0
@@ -80,7 +80,7 @@ class CellHistory:
 
     def block_end(self, start: int, last: int) -> int:
         """Where the prompt block that begins at `start` ends, if `last` tokens are to be fed."""
-        return min((start // self._block + 1) * self._block, last)
+        return min((start // self.block + 1) * self.block, last)
 
     def add_block(self, ids: Sequence[int]) -> None:
         """One prompt block wrote the cells of `ids`."""
@@ -101,10 +101,39 @@ class CellHistory:
         if not size:
             self._longest = self._held = 0
 
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """The prompt blocks that wrote cells: first position and end."""
+        return list(self._blocks.items())
+
+    @classmethod
+    def of(
+        cls,
+        tokens: array[int],
+        blocks: Iterable[tuple[int, int]],
+        block: int,
+        *,
+        any_prefix: bool,
+        memory: CellMemory = CELLS,
+        margin: int = 0,
+    ) -> CellHistory:
+        """One of a copy of the cells of `tokens`, of which prompt blocks wrote those in `blocks`: of windows it has only
+        what is still seen."""
+        history = cls(block, any_prefix=any_prefix, memory=memory, margin=margin)
+        history.tokens, history._blocks = tokens, dict(blocks)
+        history._longest = len(tokens)
+        history._held = max(0, len(tokens) - memory.window) if memory.window else 0
+        return history
+
     def copy(self) -> CellHistory:
-        """One that goes its own way from here, with a copy of the cells: of windows only what is still seen."""
-        twin = CellHistory(self._block, any_prefix=self.any_prefix, memory=self._memory, margin=self._margin)
-        twin.tokens, twin._blocks = self.tokens[:], dict(self._blocks)
-        twin._longest = len(self)
-        twin._held = max(self._held, len(self) - self._memory.window) if self._memory.window else 0
+        """One that goes its own way from here, with a copy of the cells."""
+        twin = CellHistory.of(
+            self.tokens[:],
+            self._blocks.items(),
+            self.block,
+            any_prefix=self.any_prefix,
+            memory=self.memory,
+            margin=self.margin,
+        )
+        twin._held = max(twin._held, self._held)
         return twin

@@ -32,8 +32,8 @@ _DECODE_ERRORS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellState:
-    """A copy of `cells` cells in host memory, in the library's own form: for contexts of the same model and setting in
-    this process, and nothing else. The library may end the process over bytes that it did not write."""
+    """A copy of `cells` cells in host memory, in the library's own form: for contexts of the same model, build and
+    setting, and nothing else. The library may end the process over bytes that it did not write."""
 
     cells: int
     data: Bytes

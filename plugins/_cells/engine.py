@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation, RequestError
 from pilotfish.hooks.protocols import TargetSession, Tokenizer
 from pilotfish.hooks.types import ConversationTotals, EnginePin, Lane, SamplingParams
+from pilotfish.plugins._cells.conversation_disk import ConversationDisk
+from pilotfish.plugins._cells.conversation_files import ConversationFiles
 from pilotfish.plugins._cells.conversations import Conversations
 from pilotfish.plugins._cells.dialect import Model
 from pilotfish.plugins._cells.joint_check import Together
@@ -19,7 +22,7 @@ from pilotfish.plugins._cells.slot_choice import choose
 
 
 class CellEngine:
-    """A `TargetEngine` that `VerifiesTogether` and `RemembersConversations`. It owns the model and its contexts.
+    """A `TargetEngine` that `VerifiesTogether` and `KeepsConversations`. It owns the model and its contexts.
 
     `can_rollback` is False for models whose cache cannot give up its last cells: they decode plainly.
     `exact_cache` says that an earlier request's prefix may be kept wherever it ends.
@@ -35,13 +38,15 @@ class CellEngine:
         joint: JointForward | None = None,
         together: Together | None = None,
         similarity: float = 0.0,
+        identity: str = "",
     ) -> None:
-        """`together` says how many may share the forwards of `joint`; `similarity` is `EngineOptions.slot_similarity`.
+        """`together` says how many may share the forwards of `joint`; `similarity` is `EngineOptions.slot_similarity`;
+        `identity` names all that decides what cells hold, and what their bytes mean.
 
         `close` frees all of it.
         """
         self._model, self._slots, self._joint, self._together = model, slots, joint, together or {}
-        self._similarity = similarity
+        self._similarity, self._identity = similarity, identity
         self._resting = list(range(len(slots)))  # without a session; the one that has rested longest first
         self.sessions: list[CellSession] = []
         self._conversations: Conversations | None = None
@@ -148,11 +153,34 @@ class CellEngine:
         if self.can_rollback:
             self._conversations = Conversations(room)
 
+    def keep_conversations(self, folder: Path, limit: int) -> None:
+        """Have `folder`, too, keep them; asked once, after how prompts are read was said."""
+        if not self.can_rollback:
+            return
+        history = self._slots[0].history
+        identity = f"{self._identity} {history.block} {history.any_prefix} {self._reader is not None}"
+        files = ConversationFiles(
+            folder,
+            identity,
+            limit,
+            block=history.block,
+            any_prefix=history.any_prefix,
+            memory=history.memory,
+            margin=history.margin,
+        )
+        room = self._conversations.room if self._conversations else lambda held: 0
+        self._conversations = Conversations(room, ConversationDisk(files))
+
+    def rest(self) -> None:
+        """Write to disk what slots without a session and host memory hold."""
+        if self._conversations is not None:
+            self._conversations.rest([self._slots[number] for number in self._resting])
+
     @property
     def remembered(self) -> ConversationTotals:
         """How many conversations are kept, and what became of others."""
         if self._conversations is not None:
-            return self._conversations.summary
+            return self._conversations.totals
         return ConversationTotals(obstacle="no more was asked for" if self.can_rollback else self.lane.reason)
 
     def _checked(self, prompt: Sequence[int]) -> array[int]:
@@ -177,6 +205,9 @@ class CellEngine:
         """Free the model; closes the sessions that are open. A second call does nothing."""
         for session in list(self.sessions):
             session.close()
+        if self._conversations is not None:
+            self._conversations.close(self._slots)
+            self._conversations = None
         if self._joint is not None:
             self._joint.close()
             self._joint = None

@@ -29,6 +29,7 @@ log = logging.getLogger("pilotfish.verifiers")
 NO_SNAPSHOTS = "there is no room for snapshots of its running state"
 REFUSED = "a context for wider forwards was refused: there may be too little memory"
 PLAIN = LaneCheck((1,), False, "")
+BESIDE = 128  # tokens of a prompt block where others may be answered, who get one token for each (docs/lab-notes.md)
 
 
 def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> CellEngine:
@@ -46,10 +47,22 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
         found = _find_lane(dialect, contexts[0], pin, setting, options, build, obstacle) if lane is None else PLAIN
         lane = _lane(found, setting, options) if lane is None else _narrowed(lane, obstacle, contexts[0], setting)
         block = lane.prefill_block or options.batch_size
+        if len(contexts) > 1:
+            block = min(block, BESIDE)
         slots = [CellSlot(one, block, exact=lane.exact_cache, can_rollback=not obstacle) for one in contexts]
         joint = None if obstacle else joint_forward(contexts, contexts[0].max_width)
         together = _together(joint, contexts, pin, lane, options, build) if joint else {}
-        return CellEngine(model, lane, build, slots, joint=joint, together=together, similarity=options.slot_similarity)
+        fact = _lane_fact(contexts[0], pin, setting, options, build)
+        return CellEngine(
+            model,
+            lane,
+            build,
+            slots,
+            joint=joint,
+            together=together,
+            similarity=options.slot_similarity,
+            identity=f"{fact} {len(contexts)} slots {contexts[0].cells} cells",
+        )
     except BaseException:
         if joint is not None:
             joint.close()

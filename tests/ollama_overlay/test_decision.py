@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.certify.left_to_stock import Left
+from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
 from pilotfish.daemon.config import files as configuration
 from pilotfish.daemon.config.reader import parse
 from pilotfish.daemon.config.types import Config
@@ -260,10 +260,10 @@ def leaving(blob, monkeypatch, tmp_path, state):
     os.utime(blob, (1, 1))
     time.sleep(0.06)  # what was changed a moment ago is not remembered
 
-    def left(reason, *flags, config=""):
+    def left(reason, *flags, config="", job=""):
         launched = parse_launch(launch(blob, *flags)).with_users()
         settings = in_force(parse(configuration.tomli.loads(config)), launched)
-        StockFloor(str(tmp_path / "llama-server")).leave(launched, settings, Left(reason, time.time()))
+        StockFloor(str(tmp_path / "llama-server")).leave(launched, settings, Left(reason, time.time(), job=job))
 
     return left
 
@@ -286,6 +286,21 @@ def test_until_anything_about_it_changes(deciding, leaving, change, tmp_path, bl
     flags = ("--cache-type-k", "q8_0") if change == "a flag" else ()
     config = '[drafters]\norder = ["other"]' if change == "the config" else ""
     assert deciding(*flags, config=config).runner
+
+
+def test_what_a_load_left_to_stock_is_certified_beside_it_where_it_may_help(deciding, leaving, blob, monkeypatch):
+    monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
+    leaving("no wider lane was found")
+    assert deciding().certify == ()
+    leaving("no wider lane was found", job="a job")
+    weights, under, seconds = deciding().certify
+    assert (weights, seconds) == (str(blob), "60")
+    monkeypatch.setenv("PILOTFISH_CERTIFY", "off")
+    assert deciding().certify == ()
+    monkeypatch.delenv("PILOTFISH_CERTIFY")
+    LeftToStock(Path(os.environ["PILOTFISH_STATE"]), blob).tried(under)
+    decision = deciding()
+    assert (decision.runner, decision.certify) == (False, ())
 
 
 def test_a_load_that_speculates_makes_up_for_it(deciding, leaving, blob):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.certify.left_to_stock import DAY, Left, LeftToStock
+from pilotfish.daemon.certify.left_to_stock import DAY, MOST_TRIES, Left, LeftToStock
 
 NOW = time.time()
 SLIDING = Left("its sliding window", NOW)
@@ -34,6 +35,8 @@ def test_it_is_found_under_the_same_circumstances_only(verdicts, tmp_path, weigh
     assert again.find("these") == SLIDING
     assert again.find("others") is None
     assert again.newest() == SLIDING
+    verdicts.put("these", replace(SLIDING, job="a job"))
+    assert again.newest() == SLIDING, "what is shown has no job"
 
 
 def test_of_several_the_newest_is_shown(verdicts):
@@ -94,3 +97,25 @@ def test_what_cannot_be_read_or_written_is_not_remembered(tmp_path, weights):
 def test_an_entry_that_makes_no_sense_is_none(verdicts, entry):
     verdicts._write({"these": entry})
     assert verdicts.find("these") is None
+
+
+def test_one_that_a_load_found_is_due_for_a_longer_look_a_few_times_a_day_apart(verdicts):
+    assert not SLIDING.due, "nobody knows what to certify"
+    verdicts.put("these", replace(SLIDING, job="a job"))
+    for tries in range(MOST_TRIES):
+        left = verdicts.find("these")
+        assert left.due
+        assert left.tries == tries
+        verdicts.tried("these")
+        tried = verdicts.find("these")
+        assert not tried.due
+        assert (tried.reason, tried.since) == (SLIDING.reason, SLIDING.since)
+        verdicts.put("these", replace(tried, tried=tried.tried - DAY))
+    assert not verdicts.find("these").due, "often enough"
+    verdicts.tried("others")
+    assert verdicts.find("others") is None
+
+
+def test_one_of_an_earlier_version_is_read(verdicts):
+    verdicts._write({"these": {"reason": "old", "since": NOW, "until": None, "certificate": ""}})
+    assert verdicts.find("these") == Left("old", NOW)

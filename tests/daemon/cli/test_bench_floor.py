@@ -46,8 +46,8 @@ def bench(monkeypatch, tmp_path):
 def test_one_line_a_situation_and_what_is_short_is_named(bench):
     done = bench([line("load", 2.0, 2.0), line("two chats", 0.35, 6.9)])
     text = " ".join(done.stdout.split())
-    assert "load s 2 2 1.00x" in text
-    assert "two chats s 0.35 6.9 19.71x short" in text
+    assert "load s 2 2 1.00x 1.03x" in text
+    assert "two chats s 0.35 6.9 19.71x 1.03x short" in text
     assert "stock is better at: two chats" in text
     assert done.exit_code == 0
 
@@ -68,3 +68,8 @@ def test_the_json_has_every_round(bench):
     assert found["short"] == ["two chats"]
     assert found["lines"][0]["rounds"] == {"stock": [0.35], "overlaid": [6.9]}
     assert found["about"]["rounds"] == 1
+
+
+@pytest.mark.parametrize(("options", "rounds"), [((), 5), (("--rounds", "3"), 3), (("--quick",), 1)])
+def test_medians_are_of_five_unless_somebody_says_otherwise(bench, options, rounds):
+    assert json.loads(bench([], "--json", "-", *options).stdout)["about"]["rounds"] == rounds

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -174,6 +175,9 @@ class TestWithADaemon:
             text = run("status")
         line = "conversations: 3 beside the last one (70 of 8192 MiB); 5 taken up again, 1 forgotten, 2 too large"
         assert line in text
+        disk = replace(kept, disk_entries=4, disk_bytes=90 << 20, disk_room=500 << 20, disk_hits=1)
+        with in_background(socket, remembered=disk, requests=1):
+            assert "(70 of 8192 MiB), 4 on disk (90 of 500 MiB), 1 taken up from there; 5 taken up" in run("status")
         with in_background(socket, remembered=ConversationTotals(obstacle="its window forgets"), requests=1):
             assert "conversations: only the last one is kept: its window forgets" in run("status")
 

@@ -172,6 +172,7 @@ class TestWhatIsWrong:
             ("[engine]\nchoice = 'fast'\n", "engine.choice: expected one of 'auto', 'llama', 'ik', got 'fast'"),
             ("[engine]\nprompts = 'slow'\n", "engine.prompts: expected one of 'fast', 'lane', got 'slow'"),
             ("[engine]\ncache_ram_share = 2\n", "engine.cache_ram_share: expected 0 to 1, got 2"),
+            ("[engine]\ncache_disk_mib = -1\n", "engine.cache_disk_mib: expected 0 to 1073741824, got -1"),
             ("[engine]\nlibllama = 'mine'\n", "engine.libllama: expected one of 'bundled', 'ollama'"),
             ("[daemon]\nsocket = 1\n", "daemon.socket: expected a string"),
             ("speculation = [\n", "not valid TOML"),

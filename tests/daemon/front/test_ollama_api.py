@@ -98,6 +98,34 @@ async def test_the_token_budget_ends_with_length(front):
     assert (answer["response"], answer["done_reason"], answer["eval_count"]) == ("one ", "length", 1)
 
 
+@pytest.mark.parametrize("budget", [-1, -2, -(2**40), 10**9])
+async def test_a_budget_below_zero_or_beyond_is_ten_contexts(front, budget):
+    _, answer = await front.ask(
+        "/api/generate", {**PROMPT, "stream": False, "options": {"num_predict": budget, "num_ctx": 512}}
+    )
+    assert front.journal_of("completion")[0]["body"]["n_predict"] == 5120
+    assert (answer["response"], answer["done_reason"]) == ("one two three", "stop")
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "said"),
+    [
+        ("/api/generate", "tiny", "one two three"),  # Ollama renders prompts itself, and leaves a 0 out
+        ("/api/chat", "templated", "one two three"),  # and so it does where the model has a template of its own
+        ("/api/chat", "tiny", ""),  # llama-server renders these, and is told 0
+    ],
+)
+async def test_a_budget_of_zero_is_what_it_is_in_ollama(front, store, tmp_path, path, model, said):
+    store.add_gguf("templated", write_gguf(tmp_path / "templated.gguf", salt=3), template="{{ .Prompt }} ")
+    asked = {"messages": [{"role": "user", "content": PROMPT["prompt"]}], "prompt": PROMPT["prompt"]}
+    options = {"num_predict": 0, "typical_p": 0, "num_keep": 0, "top_k": 0, "repeat_last_n": -1}
+    _, answer = await front.ask(path, {"model": model, **asked, "stream": False, "options": options})
+    assert (answer.get("response", answer.get("message", {}).get("content"))) == said
+    body = front.journal_of("completion")[0]["body"]
+    assert (body["n_predict"], body["typical_p"]) == ((-1, 1.0) if said else (0, 0.0))
+    assert (body["n_keep"], body["top_k"], body["repeat_last_n"]) == (0, 0, -1)
+
+
 @pytest.mark.parametrize(
     ("form", "schema"),
     [("json", {"type": "object"}), ({"type": "integer"}, {"type": "integer"}), ("", None), (None, None)],

@@ -38,6 +38,32 @@ async def test_the_launch_is_ollamas(front):
         assert part in joined
 
 
+@pytest.mark.parametrize("context", [0, -1, 3, 4])
+async def test_no_context_is_smaller_than_ollamas_smallest_and_no_batch_is_the_engines_own(front, context):
+    status, _ = await ask(front, prompt="a", options={"num_ctx": context, "num_batch": 0})
+    argv = " ".join(front.journal_of("start")[0]["argv"])
+    assert status == 200
+    assert "-c 4 -np 1" in argv
+    assert " -b " not in argv
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "loads"),
+    [
+        ({"num_gpu": 0}, {}, 1),  # who does not say takes the layers as they are
+        ({}, {"num_gpu": 0}, 2),
+        ({"num_thread": 1}, {}, 2),
+        ({"num_thread": -3, "num_gpu": -7, "num_batch": -1}, {"num_batch": 0}, 1),
+        ({"num_ctx": 10**6}, {"num_ctx": 10**7}, 1),  # both are what the model was trained for
+        ({"num_predict": 1, "seed": 3}, {"num_keep": 9}, 1),
+    ],
+)
+async def test_a_runner_is_replaced_only_for_what_it_was_started_with(front, first, second, loads):
+    for options in (first, second):
+        assert (await ask(front, options=options))[0] == 200
+    assert len(front.journal_of("start")) == loads
+
+
 async def test_several_requests_at_a_time_are_several_slots_of_a_full_context_each(start):
     async with start(parallel=4) as front:
         await ask(front, options={"num_ctx": 2048})

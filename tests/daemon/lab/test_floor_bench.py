@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
 from pilotfish.daemon.control import decision_log
-from pilotfish.daemon.lab.floor_bench import OVERLAID, STOCK, FloorBench, document, measured
+from pilotfish.daemon.lab.floor_bench import OVERLAID, STOCK, FloorBench, Line, document, measured
 from pilotfish.daemon.lab.floor_servers import OllamaReply, Ollamas
-from pilotfish.daemon.lab.floor_situations import FloorSizes, situations
+from pilotfish.daemon.lab.floor_situations import Figure, FloorSizes, situations
 from pilotfish.hooks.errors import WorldError
 
 SIZES = FloorSizes(prompts=(20, 40), chats=((2, 30), (3, 20)), answer=8, long_prompt=60, context=256, short_context=64)
@@ -87,6 +88,51 @@ async def test_a_ratio_is_to_stock_and_what_is_dearer_is_short():
     assert line.short
     cheaper = await line_of("fresh prompt, 20 tokens", NotingServer(STOCK, 2.0), NotingServer(OVERLAID, 2.0))
     assert not cheaper.short
+
+
+async def test_a_noisy_round_is_as_noisy_for_both():
+    """Both take three times as long in one round, and the machine gets slower all the time."""
+    stock, overlaid, line = NotingServer(STOCK), NotingServer(OVERLAID), Line("a", "s")
+    for noise in (1.0, 3.0, 1.2, 1.4, 1.6):
+        for server, seconds in ((stock, 2.0), (overlaid, 2.02)):
+            line.figures[server.name].append(Figure(noise * seconds, ()))
+    assert line.ratio == pytest.approx(1.01)
+    assert not line.short
+
+
+async def test_what_is_asked_of_chats_and_of_copies_is_said_with_them():
+    allowed = {name: situation.allowed for name, situation in NAMED.items()}
+    assert {name for name, limit in allowed.items() if limit == 1.10} == {
+        "2 chats in turns, 30 tokens",
+        "3 chats in turns, 20 tokens",
+    }
+    assert [name for name, limit in allowed.items() if limit == 1.0] == ["4 equal requests at once"]
+    assert set(allowed.values()) == {1.0, 1.03, 1.10}
+    line = await line_of("4 equal requests at once", NotingServer(STOCK), NotingServer(OVERLAID))
+    assert line.to_json()["allowed"] == 1.0
+
+
+async def test_the_model_that_cannot_speculate_is_gone_before_memory_is_looked_at_again():
+    server = NotingServer(STOCK)
+    await line_of("model that cannot speculate", server, rounds=1)
+    assert server.prompts[-1] == "unload"
+
+
+async def test_a_round_goes_through_all_situations_before_the_next(tmp_path, monkeypatch):
+    seen = []
+
+    @contextlib.asynccontextmanager
+    async def servers(self, models, parallel):
+        yield [NotingServer(STOCK), NotingServer(OVERLAID)]
+
+    monkeypatch.setattr(FloorBench, "_servers", servers)
+    monkeypatch.setattr(FloorBench, "_store", lambda self: tmp_path)
+    bench = FloorBench(Ollamas(tmp_path, tmp_path, "0.33.2"), tmp_path / "m.gguf", 2, tmp_path, SIZES)
+    lines = await bench.run(seen.append)
+    assert [line.name for line in lines] == list(NAMED)
+    assert all(len(figures) == 2 for line in lines for figures in line.figures.values())
+    alone = [name for name, situation in NAMED.items() if situation.parallel == 1]
+    assert seen[: 2 * len(alone)] == [f"{name}, round {number} of 2" for number in (1, 2) for name in alone]
 
 
 async def test_a_refusal_is_a_failure_of_the_line_and_the_other_server_is_measured():

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
-from pilotfish.daemon.runner.conversation_memory import ConversationRoom, remember_conversations, remembered_by
+from pilotfish.daemon.runner.conversation_memory import (
+    ConversationRoom,
+    keep_conversations,
+    remember_conversations,
+    remembered_by,
+)
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import ConversationTotals
 from tests.daemon.runner.scripted import ScriptedGenerator, serving
@@ -25,7 +31,7 @@ class RemembersAll(FakeEngine):
 
     @property
     def remembered(self) -> ConversationTotals:
-        return ConversationTotals(entries=2, bytes=300, room=1000, hits=5)
+        return ConversationTotals(entries=2, bytes=300, room=1000, hits=5, disk_entries=3, disk_room=9000)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +74,34 @@ def test_an_engine_that_cannot_is_left_alone_and_that_is_said() -> None:
     assert remembered_by(engine).obstacle
 
 
+class KeepsAll(RemembersAll):
+    """And one that keeps them on disk."""
+
+    kept: tuple[Path, int] | None = None
+
+    def keep_conversations(self, folder: Path, limit: int) -> None:
+        self.kept = folder, limit
+
+    def rest(self) -> None:
+        """Nothing to write."""
+
+
+def test_conversations_are_kept_on_disk_where_the_config_says_so(tmp_path: Path) -> None:
+    engine = KeepsAll()
+    keep_conversations(engine, 5 * GB, tmp_path)
+    assert engine.kept == (tmp_path / "conversations", 5 * GB)
+    keep_conversations(FakeEngine(), 5 * GB, tmp_path)
+
+
+def test_what_was_kept_is_removed_once_the_config_says_nothing_is(tmp_path: Path) -> None:
+    engine, folder = KeepsAll(), tmp_path / "conversations"
+    folder.mkdir()
+    (folder / "said.cells").touch()
+    keep_conversations(engine, 0, tmp_path)
+    assert engine.kept is None
+    assert not folder.exists()
+
+
 async def test_the_metrics_count_them() -> None:
     async with serving(ScriptedGenerator(engine=RemembersAll())) as client:
         text = await (await client.get("/metrics")).text()
@@ -76,5 +110,7 @@ async def test_the_metrics_count_them() -> None:
         "pilotfish_conversation_bytes 300.0",
         "pilotfish_conversation_bytes_limit 1000.0",
         "pilotfish_conversation_hits_total 5.0",
+        "pilotfish_conversations_on_disk 3.0",
+        "pilotfish_conversation_disk_bytes_limit 9000.0",
     ):
         assert line in text.splitlines()

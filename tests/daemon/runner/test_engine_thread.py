@@ -14,6 +14,7 @@ from pilotfish.daemon.runner import engine_thread
 from pilotfish.daemon.runner import job as job_module
 from pilotfish.daemon.runner.engine_thread import EngineThread
 from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.types import ConversationTotals
 from tests.daemon.runner.scripted import WORDS, ScriptedGenerator, drain
 from tests.fakes.misbehaviour import RAISED
 from tests.waiting import SECONDS, until
@@ -203,3 +204,39 @@ async def started(generator):
     thread = EngineThread(lambda: generator, lambda outcome, prompt: None)
     await thread.start()
     return thread
+
+
+class Rests(FakeEngine):
+    """A fake engine that could keep conversations on disk, and counts how often it is asked to."""
+
+    rests = 0
+
+    def remember(self, room):
+        pass
+
+    @property
+    def remembered(self):
+        return ConversationTotals()
+
+    def keep_conversations(self, folder, limit):
+        pass
+
+    def rest(self):
+        self.rests += 1
+        if self.rests == 1:
+            raise RuntimeError("the disk is gone")
+
+
+async def test_while_nobody_asks_for_anything_the_engine_rests_once_after_every_stretch_of_work(monkeypatch):
+    monkeypatch.setattr(engine_thread, "REST", 0.01)
+    engine = Rests()
+    thread = await started(ScriptedGenerator(engine=engine))
+    await asyncio.sleep(0.1)
+    assert engine.rests == 0, "nothing was asked for yet"
+    for count in (1, 2):  # the first one fails, and nobody notices
+        assert await drain(thread.submit(REQUEST)) == WORDS
+        await until(lambda count=count: engine.rests == count)
+    await asyncio.sleep(0.1)
+    assert engine.rests == 2
+    thread.cancel()
+    assert await asyncio.to_thread(thread.join, SECONDS)

@@ -45,6 +45,13 @@ def test_a_plain_model_has_nothing_to_gain_and_that_lasts():
     assert "pilotfish certify" in str(raised.value)
 
 
+def test_what_a_longer_look_would_be_told_is_left_with_the_verdict():
+    with pytest.raises(NothingToGain) as raised:
+        demand_drafts(Standing("plain", REASON), UNKNOWN, awaited=False, job="a job")
+    assert raised.value.left is not None
+    assert raised.value.left.due
+
+
 @pytest.mark.parametrize("standing", [Standing(), Standing("parked", "did not pay"), Standing("off", "by the config")])
 def test_any_other_may_gain(standing):
     demand_drafts(standing, UNKNOWN, awaited=False)

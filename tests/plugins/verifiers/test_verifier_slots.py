@@ -19,6 +19,7 @@ from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, rea
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, ProtocolViolation
 from pilotfish.hooks.types import SamplingParams
+from pilotfish.plugins._cells.loading import BESIDE
 from tests.engines import LoadEngine
 from tests.plugins.verifiers.conftest import LANES
 
@@ -212,3 +213,12 @@ def test_a_forward_that_fails_ends_those_in_it_and_no_other(slotted, monkeypatch
         with pytest.raises(ProtocolViolation, match="failed"):
             session.verify([])
     sessions[2].commit([alone])
+
+
+@pytest.mark.parametrize(("slots", "block"), [(1, 256), (2, BESIDE)])
+def test_a_prompt_block_is_short_where_others_may_wait_for_it(
+    slots: int, block: int, load_engine: LoadEngine, quantized
+) -> None:
+    loaded = load_engine(quantized("Q4_1"), LANES["llama"], 512, 256, slots=slots)
+    with closing(loaded) as engine, ready(engine, range(5, 405)) as session:
+        assert session.slot.history.blocks[0] == (0, block)
