@@ -13,8 +13,8 @@ _UNIFORM = frozenset({"Q4_0", "Q4_1", "Q8_0"})
 def is_uniform(paths: tuple[Path, ...]) -> bool:
     """Whether every matrix is Q4_0, Q4_1 or Q8_0, the formats that ggml multiplies alike at every width.
 
-    F32 counts only for what is never a matrix product: norms, biases, rotary factors. A file whose header cannot be
-    read is not uniform.
+    F32 counts only for what is never a matrix product: norms, biases, rotary factors, convolutions. A file whose header
+    cannot be read is not uniform.
     """
     try:
         tensors = [read_header(path).tensors for path in paths]
@@ -25,5 +25,5 @@ def is_uniform(paths: tuple[Path, ...]) -> bool:
 
 def _is_uniform(tensor: TensorInfo) -> bool:
     name = tensor.name
-    elementwise = "norm" in name or name.endswith(".bias") or name.startswith("rope_")
+    elementwise = len(tensor.shape) == 1 or "norm" in name or "conv" in name or name.startswith("rope_")
     return tensor.type in _UNIFORM or (tensor.type == "F32" and elementwise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,12 +11,13 @@ from typing import Any, cast
 import pytest
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, Parity, TargetPin
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, Parity, TargetPin, WeightPin
 from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.dialect import Dialect
 from pilotfish.plugins._cells.engine import CellEngine
 from pilotfish.plugins._cells.loading import load
+from tests.manifests.builders import tiny_gguf
 
 EXACT, STOCK = EngineSetting("bf16", "f16"), EngineSetting("f16", "f16", None)
 WIDE = Lane("wide", (1, 2, 3, 4, 8), EXACT, exact_cache=True)
@@ -64,38 +66,48 @@ class RefusingDialect:
         self.closed = True
 
 
-def loaded(refuses: Refuses, lane: Lane | None = WIDE, memory: CellMemory = CELLS) -> CellEngine:
-    return load(cast(Dialect, RefusingDialect(refuses, memory)), fake_pin(), lane, EngineOptions(n_ctx=512))
+Loaded = Callable[..., CellEngine]
 
 
-def test_what_is_not_refused_is_loaded_as_the_lane_says() -> None:
+@pytest.fixture
+def loaded(tmp_path: Path) -> Loaded:
+    file = tiny_gguf(tmp_path / "model.gguf")
+    pin = replace(fake_pin(), weights=(WeightPin("sha256:0", file, file.stat().st_size),))
+
+    def loaded(refuses: Refuses, lane: Lane | None = WIDE, memory: CellMemory = CELLS) -> CellEngine:
+        return load(cast(Dialect, RefusingDialect(refuses, memory)), pin, lane, EngineOptions(n_ctx=512))
+
+    return loaded
+
+
+def test_what_is_not_refused_is_loaded_as_the_lane_says(loaded: Loaded) -> None:
     assert loaded(lambda setting, width: False).lane == WIDE
 
 
-def test_where_wide_forwards_are_refused_there_are_single_steps_in_the_same_setting() -> None:
+def test_where_wide_forwards_are_refused_there_are_single_steps_in_the_same_setting(loaded: Loaded) -> None:
     lane = loaded(lambda setting, width: width > 1).lane
     assert (lane.widths, lane.setting, lane.parity) == ((1,), EXACT, Parity.NONE)
     assert "too little memory" in lane.reason
 
 
-def test_where_the_setting_is_refused_there_are_single_steps_in_stocks() -> None:
+def test_where_the_setting_is_refused_there_are_single_steps_in_stocks(loaded: Loaded) -> None:
     lane = loaded(lambda setting, width: setting == EXACT).lane
     assert (lane.widths, lane.setting, lane.name) == ((1,), STOCK, STOCK.title)
 
 
-def test_without_a_lane_none_is_looked_for_in_what_is_left() -> None:
+def test_without_a_lane_none_is_looked_for_in_what_is_left(loaded: Loaded) -> None:
     lane = loaded(lambda setting, width: width > 1, None).lane
     assert lane.widths == (1,)
     assert "too little memory" in lane.reason
 
 
-def test_where_everything_is_refused_the_first_reason_is_told() -> None:
+def test_where_everything_is_refused_the_first_reason_is_told(loaded: Loaded) -> None:
     with pytest.raises(EngineError, match="no room for flash, K bf16, V f16 and 16 rows"):
         loaded(lambda setting, width: True)
 
 
 @pytest.mark.parametrize(("snapshots", "widths"), [(0, (1,)), (3, (1, 2, 3, 4)), (7, WIDE.widths)])
-def test_a_lane_is_no_wider_than_snapshots_lead_back(snapshots: int, widths: tuple[int, ...]) -> None:
+def test_a_lane_is_no_wider_than_snapshots_lead_back(loaded: Loaded, snapshots: int, widths: tuple[int, ...]) -> None:
     lane = loaded(lambda setting, width: False, memory=CellMemory(running=True, snapshots=snapshots)).lane
     assert lane.widths == widths
     assert ("snapshots" in lane.reason) == (snapshots == 0)
