@@ -104,11 +104,12 @@ class JointCourse:
     compared: Compared[JointTrial] = field(default_factory=Compared)
     missing: dict[str, str] = field(default_factory=dict)
     mixes: int = N_MIXES  # how many of the eight, from the first on
+    draftings: Sequence[Drafting] = tuple(Drafting)
 
     @property
     def total(self) -> int:
         """How many answers will be compared if nothing is missing."""
-        asked = len(self.weights) * len(self.prompts) * self.mixes * len(Drafting)
+        asked = len(self.weights) * len(self.prompts) * self.mixes * len(self.draftings)
         return asked * len(self.workloads) * TURNS
 
     def run(self, starting: Tell = lambda what: None) -> Iterator[JointTrial]:
@@ -118,7 +119,8 @@ class JointCourse:
                 comparison = _JointComparison(gathering, self._chats(gathering.subject), self.n_predict, self.compared)
                 for prompts in (way for way in WAYS if way in self.prompts):
                     gathering.subject.read_prompts(prompts)
-                    yield from comparison.trials(prompts, mixes(len(self.workloads))[: self.mixes], starting)
+                    for mix in mixes(len(self.workloads))[: self.mixes]:
+                        yield from comparison.trials(prompts, mix, self.draftings, starting)
 
     def _load(self, title: str, path: Path) -> Subject:
         subject = Subject.load(
@@ -165,22 +167,21 @@ class _JointComparison:
         self._chats, self._n_predict, self._compared = chats, n_predict, compared
         self._firsts = [self._subject.request(chat.workload, chat.mode, n_predict) for chat in chats]
         self._room = self._measured_room()
+        self._alone: AllSaid | None = None  # what every mix is compared with where the lane reads the prompts
 
-    def trials(self, prompts: str, mixes: Sequence[Mix], starting: Tell) -> Iterator[JointTrial]:
-        """Every mix with every way of drafting. What is compared already is not asked again."""
-        alone: AllSaid | None = None
-        for mix in mixes:
-            where = f"{self._subject.title}, prompts {prompts}, mix {mix.number}"
-            alone = None if prompts == "fast" else alone
-            for drafting in Drafting:
-                if known := self._known(prompts, mix, drafting):
-                    yield from known
-                    continue
-                if alone is None:
-                    starting(f"{where}, one by one")
-                    alone = self._one_by_one(mix) if prompts == "fast" else self._alone()
-                starting(f"{where}, drafts {drafting}")
-                yield from self._together(prompts, mix, drafting, alone)
+    def trials(self, prompts: str, mix: Mix, draftings: Sequence[Drafting], starting: Tell) -> Iterator[JointTrial]:
+        """A mix with every way of drafting. What is compared already is not asked again."""
+        where = f"{self._subject.title}, prompts {prompts}, mix {mix.number}"
+        expected: AllSaid | None = None
+        for drafting in draftings:
+            if known := self._known(prompts, mix, drafting):
+                yield from known
+                continue
+            if expected is None:
+                starting(f"{where}, plain and one by one")
+                expected = self._one_by_one(mix) if prompts == "fast" else self._each_alone()
+            starting(f"{where}, drafts {drafting}")
+            yield from self._together(prompts, mix, drafting, expected)
 
     def _known(self, prompts: str, mix: Mix, drafting: Drafting) -> list[JointTrial]:
         """The trials of a mix that was compared as a whole."""
@@ -193,13 +194,15 @@ class _JointComparison:
         """(chat, turn), as trials come."""
         return [(chat, turn) for chat in mix.order for turn in range(TURNS)]
 
-    def _alone(self) -> AllSaid:
-        said: dict[tuple[int, int], Said] = {}
-        for chat in range(len(self._chats)):
-            for turn in range(TURNS):
-                request = replace(self._ask(chat, turn, said), speculate=False, cache_prompt=False)
-                said[chat, turn] = self._gathering.alone(request)
-        return said
+    def _each_alone(self) -> AllSaid:
+        if self._alone is None:
+            said: dict[tuple[int, int], Said] = {}
+            for chat in range(len(self._chats)):
+                for turn in range(TURNS):
+                    request = replace(self._ask(chat, turn, said), speculate=False, cache_prompt=False)
+                    said[chat, turn] = self._gathering.alone(request)
+            self._alone = said
+        return self._alone
 
     def _one_by_one(self, mix: Mix) -> AllSaid:
         self._gathering.forget(self._room)

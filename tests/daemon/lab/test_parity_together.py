@@ -13,11 +13,10 @@ from pilotfish.daemon.lab.parity_mixes import N_MIXES, SLOTS, Drafting, mixes
 from pilotfish.daemon.lab.parity_pins import Compared
 from pilotfish.daemon.lab.parity_together import JointCourse
 from pilotfish.daemon.lab.subjects import Weights
-from pilotfish.daemon.lab.workloads import MODES, Workload, load_workloads
+from pilotfish.daemon.lab.workloads import MODES, Workload
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions
 from tests.daemon.lab.fake_subject import subject
-from tests.engines import VERIFIERS
 from tests.fakes.state import SHARED
 
 CHATS = [Workload(f"chat {i}", "open", f"say {i} and {i} once more", "") for i in range(8)]
@@ -120,41 +119,54 @@ def test_what_cannot_be_had_is_named(course, tmp_path):
     assert asked.missing == {"absent": "needs libllama"}
 
 
+SHORT = (
+    "Count: one, two, three, one, two,",
+    "Say Alpha, Beta, Alpha, Beta, Alpha.",
+    "What is the capital of France?",
+    "List three fruits: apple, pear,",
+    "Name a colour and a number.",
+)
+
+
 @pytest.fixture
-def real(quantized, monkeypatch, tmp_path):
-    """A course on a real engine: six of the workloads, one of them after a long text."""
+def real(quantized, monkeypatch):
+    """A course on a real engine: one mix of five short chats."""
     monkeypatch.setenv("PILOTFISH_STATE", str(SHARED))
 
     def made(verifier: str, kind: str, **options) -> JointCourse:
-        workloads = load_workloads()
-        return JointCourse(
-            [Weights(kind, partial(quantized, kind))],
-            workloads[-6:],
-            MODES,
-            texts=workloads,
-            engine=verifier,
-            options=EngineOptions(threads=1 if verifier == "ik" else None),
-            **{"depths": (0, 0, 0, 0, 560, 0), "n_predict": 6, "mixes": 1, **options},
-        )
+        chats = [Workload(f"chat {i}", "open", text, "") for i, text in enumerate(SHORT)]
+        given = {"depths": (0,), "n_predict": 6, "mixes": 1, "draftings": (Drafting.ON, Drafting.MIXED), **options}
+        threads = EngineOptions(threads=1 if verifier == "ik" else None)
+        weights = [Weights(kind, partial(quantized, kind))]
+        return JointCourse(weights, chats, MODES, texts=chats, engine=verifier, options=threads, **given)
 
     return made
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("verifier", VERIFIERS)
-def test_on_a_real_engine_every_id_is_equal(real, verifier):
-    trials = list(real(verifier, "Q4_0").run())
+@pytest.mark.parametrize(
+    ("verifier", "kind", "how"),
+    [
+        ("llama", "Q4_0", {"prompts": ("lane",)}),
+        ("llama", "Q4_0", {"prompts": ("fast",), "depths": (0, 0, 520)}),  # long enough for a context of its own
+        ("ik", "Q4_0", {"prompts": ("lane",)}),
+        ("ik", "Q4_K_M", {"prompts": ("fast",)}),  # where only a lane's whole blocks are kept
+    ],
+)
+def test_on_a_real_engine_every_id_is_equal(real, verifier, kind, how):
+    trials = list(real(verifier, kind, **how).run())
     assert [trial.label for trial in trials if not trial.equal] == []
     assert sum(trial.accepted for trial in trials) > 0
-    assert {trial.drafting for trial in trials if trial.shared} == (set(Drafting) if verifier == "llama" else set())
-    for prompts in ("lane", "fast"):
-        assert any(trial.restored for trial in trials if trial.prompts == prompts)
-    assert max(trial.prompt for trial in trials) > 560
+    assert any(trial.shared for trial in trials) is (verifier == "llama")
+    assert any(trial.restored for trial in trials)
 
 
 @pytest.mark.model
 def test_the_control_finds_differences(real):
     """Forwards are shared in a setting in which joint rows are others, and the same comparison fails."""
-    trials = list(real("llama", "Q4_K_M", n_predict=48, depths=(0,), prompts=("lane",), control=True).run())
+    asked = real(
+        "llama", "Q4_K_M", n_predict=40, prompts=("lane",), draftings=(Drafting.OFF, Drafting.ON), control=True
+    )
+    trials = list(asked.run())
     assert any(trial.shared for trial in trials)
     assert any(not trial.equal for trial in trials)
