@@ -31,6 +31,8 @@ DEPTHS, FULL_DEPTHS, JOINT_DEPTHS = (0,), (0, 2000), (0, 0, 0, 600)
 TOKENS, FULL_TOKENS = 64, 256
 JOINT_TOKENS, FULL_JOINT_TOKENS = 32, 128
 
+HOW_MANY = f"Tokens per answer: {TOKENS}, {FULL_TOKENS} with --full; together {JOINT_TOKENS}, {FULL_JOINT_TOKENS}."
+
 Course = ParityCourse | JointCourse
 R = TypeVar("R", Trial, JointTrial)
 
@@ -49,8 +51,8 @@ def _depths(context: click.Context, option: click.Parameter, text: str | None) -
 @click.option("--full", is_flag=True, help=f"MODEL as {', '.join(FULL)}, and {WINDOWED}; more tokens, both depths.")
 @click.option("--together", is_flag=True, help=f"Chats {SLOTS} at a time in {N_MIXES} mixes, compared with each alone.")
 @click.option("--mixes", type=click.IntRange(1, N_MIXES), help=f"With --together: this many mixes; {N_MIXES}.")
-@click.option("--tokens", type=click.IntRange(1, 3000), help=f"Tokens per answer: {TOKENS}, {FULL_TOKENS} with --full.")
-@click.option("--depth", "depths", metavar="N,N", callback=_depths, help="Tokens of text before a task: 0, or 0,2000.")
+@click.option("--tokens", type=click.IntRange(1, 3000), help=HOW_MANY)
+@click.option("--depth", "depths", metavar="N,N", callback=_depths, help="Text before a task, in tokens: 0, or 0,2000.")
 @click.option(
     "--prompts",
     type=click.Choice(PROMPTS),

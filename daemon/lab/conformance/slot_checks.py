@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pilotfish.daemon.lab.conformance.verifier_checks import (
     GREEDY,
@@ -78,11 +78,12 @@ def verifies_together_as_alone(harness: EngineHarness) -> None:
     engine = harness.engine
     if not isinstance(engine, VerifiesTogether):
         return
+    talks = _talks(harness, engine.slots)
     for width in engine.lane.widths:
         most = engine.together(width)
         demand(1 <= most <= engine.slots, f"together({width}) is {most}; let it be 1 to {engine.slots}, its slots")
         for many in range(2, most + 1):
-            _verify_together(harness, engine, width, many)
+            _verify_together(engine, [talk.anew() for talk in talks[:many]], width)
 
 
 def an_end_changes_no_other(harness: EngineHarness) -> None:
@@ -90,10 +91,10 @@ def an_end_changes_no_other(harness: EngineHarness) -> None:
     engine = harness.engine
     if not isinstance(engine, HasSlots):
         return
+    talks = _talks(harness, engine.slots)
     for stays in range(engine.slots):
-        talks = _talks(harness, engine.slots)
         with _opened(engine, talks) as sessions:
-            talk, session = talks[stays], sessions[stays]
+            talk, session = talks[stays].anew(), sessions[stays]
             for turn in range(N):
                 _disturb(harness, engine, sessions, session, turn)
                 talk.take(session, session.verify([]), ())
@@ -140,6 +141,10 @@ class _Talk:
     sampling: SamplingParams
     alone: Sequence[TokenLogprob] = ()
     rows: list[TokenLogprob] = field(default_factory=list)
+
+    def anew(self) -> _Talk:
+        """The same, before it begins."""
+        return replace(self, rows=[])
 
     @property
     def ended(self) -> bool:
@@ -197,8 +202,7 @@ def _opened(engine: HasSlots, talks: Sequence[_Talk]) -> Iterator[list[SlotSessi
             session.close()
 
 
-def _verify_together(harness: EngineHarness, engine: VerifiesTogether, width: int, many: int) -> None:
-    talks = _talks(harness, many)
+def _verify_together(engine: VerifiesTogether, talks: Sequence[_Talk], width: int) -> None:
     with _opened(engine, talks) as sessions:
         for turn in range(N):
             proposals = [talk.proposals(turn + i, width) for i, talk in enumerate(talks)]
@@ -208,7 +212,7 @@ def _verify_together(harness: EngineHarness, engine: VerifiesTogether, width: in
             for talk, session, rows, proposed in zip(talks, sessions, found, proposals, strict=True):
                 talk.take(session, rows, proposed)
     for i, talk in enumerate(talks):
-        talk.compare(f"session {i} of {many} in a forward of {width} tokens each")
+        talk.compare(f"session {i} of {len(talks)} in a forward of {width} tokens each")
 
 
 def _disturb(
