@@ -1,4 +1,4 @@
-"""`pilotfish parity`: compare the ids of plain and speculative answers, with every kind of drafter."""
+"""`pilotfish parity`: compare the ids of plain and speculative answers, with every kind of drafter, and together."""
 
 from __future__ import annotations
 
@@ -6,24 +6,35 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.cli.parity_tables import counted, show, write_json
+from pilotfish.daemon.cli.parity_tables import Result, counted, show, write_json
 from pilotfish.daemon.config import files
-from pilotfish.daemon.config.types import ENGINES
+from pilotfish.daemon.config.types import ENGINES, PROMPTS, Config
 from pilotfish.daemon.lab.engines_here import engine_for
-from pilotfish.daemon.lab.parity_course import ParityCourse
-from pilotfish.daemon.lab.parity_runs import Trial, contenders_of
+from pilotfish.daemon.lab.parity_course import WAYS, ParityCourse
+from pilotfish.daemon.lab.parity_mixes import N_MIXES, SLOTS
+from pilotfish.daemon.lab.parity_pins import Compared, read_results
+from pilotfish.daemon.lab.parity_runs import Trial
+from pilotfish.daemon.lab.parity_subject import contenders_of
+from pilotfish.daemon.lab.parity_together import JointCourse, JointTrial
 from pilotfish.daemon.lab.subjects import FULL, WINDOWED, Weights, full_set, model_path
 from pilotfish.daemon.lab.workloads import MODES, among, load_workloads
+from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
 
-DEPTHS, FULL_DEPTHS = (0,), (0, 2000)
+DEPTHS, FULL_DEPTHS, JOINT_DEPTHS = (0,), (0, 2000), (0, 0, 0, 600)
 TOKENS, FULL_TOKENS = 64, 256
+JOINT_TOKENS, FULL_JOINT_TOKENS = 32, 128
+
+HOW_MANY = f"Tokens per answer: {TOKENS}, {FULL_TOKENS} with --full; together {JOINT_TOKENS}, {FULL_JOINT_TOKENS}."
+
+Course = ParityCourse | JointCourse
+R = TypeVar("R", Trial, JointTrial)
 
 
 def _depths(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -38,8 +49,16 @@ def _depths(context: click.Context, option: click.Parameter, text: str | None) -
 @click.command("parity")
 @click.argument("model", default="smollm2:135m")
 @click.option("--full", is_flag=True, help=f"MODEL as {', '.join(FULL)}, and {WINDOWED}; more tokens, both depths.")
-@click.option("--tokens", type=click.IntRange(1, 3000), help=f"Tokens per answer: {TOKENS}, {FULL_TOKENS} with --full.")
-@click.option("--depth", "depths", metavar="N,N", callback=_depths, help="Tokens of text before a task: 0, or 0,2000.")
+@click.option("--together", is_flag=True, help=f"Chats {SLOTS} at a time in {N_MIXES} mixes, compared with each alone.")
+@click.option("--mixes", type=click.IntRange(1, N_MIXES), help=f"With --together: this many mixes; {N_MIXES}.")
+@click.option("--tokens", type=click.IntRange(1, 3000), help=HOW_MANY)
+@click.option("--depth", "depths", metavar="N,N", callback=_depths, help="Text before a task, in tokens: 0, or 0,2000.")
+@click.option(
+    "--prompts",
+    type=click.Choice(PROMPTS),
+    multiple=True,
+    help="How prompts are read; may be repeated. The config's way by default, both with --full or --together.",
+)
 @click.option("--task", "tasks", multiple=True, help="Only this workload; may be repeated.")
 @click.option("--mode", "modes", multiple=True, help="Only this way of sampling: greedy or seeded.")
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads of the engine.")
@@ -50,11 +69,17 @@ def _depths(context: click.Context, option: click.Parameter, text: str | None) -
 @click.option("--workloads", "workload_file", type=click.Path(path_type=Path), help="Another workload file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of a table.")
 @click.option("--jsonl", "log", type=click.File("a"), help="Append every answer to this file once it is compared.")
+@click.option(
+    "--resume", is_flag=True, help="Do not ask again what --jsonl's file has, for the same model and settings."
+)
 def command(
     model: str,
     full: bool,
+    together: bool,
+    mixes: int | None,
     tokens: int | None,
     depths: tuple[int, ...] | None,
+    prompts: tuple[str, ...],
     tasks: tuple[str, ...],
     modes: tuple[str, ...],
     threads: int | None,
@@ -65,58 +90,90 @@ def command(
     workload_file: Path | None,
     as_json: bool,
     log: TextIO | None,
+    resume: bool,
 ) -> None:
     """Answer the workloads plainly and with drafters that are right, wrong and in between, and compare every id.
 
-    With --full that takes hours: --jsonl keeps what is done, and --task, --mode and --depth divide the work.
+    With --full that takes hours: --jsonl keeps what is done, --resume goes on from there, and --task, --mode, --depth
+    and --prompts divide the work.
+
+    With --together the workloads are chats of two turns, four at a time, with speculation on, off and mixed, and with
+    conversations put aside and brought back in between; each is compared with itself alone.
     """
-    source = model_path(model, root)
-    workloads = load_workloads(workload_file)
-    settings = files.load()
-    course = ParityCourse(
-        weights=full_set(source) if full else (Weights("", lambda: source),),
-        workloads=among(workloads, tasks, "--task"),
-        modes=among(MODES, modes, "--mode"),
-        depths=depths or (FULL_DEPTHS if full else DEPTHS),
-        texts=workloads,
-        n_predict=tokens or (FULL_TOKENS if full else TOKENS),
-        engine=engine or engine_for(settings),
-        options=EngineOptions(threads=threads),
-        control=control,
-        certified=not full,
-        drafters=contenders_of(settings, drafters),
-        plugins=settings.plugins,
-    )
-    trials = _followed(course, log)
-    if as_json:
-        write_json(trials, course.missing)
+    if resume and log is None:
+        raise UsageError("--resume: from what? Name the file of the run that was broken off with --jsonl")
+    if together and drafters:
+        raise UsageError("--drafter has no part in --together, where chats have drafters of their own; leave one out")
+    source, workloads, settings = model_path(model, root), load_workloads(workload_file), files.load()
+    asked: dict[str, Any] = {
+        "weights": full_set(source) if full else (Weights("", lambda: source),),
+        "workloads": among(workloads, tasks, "--task"),
+        "modes": among(MODES, modes, "--mode"),
+        "texts": workloads,
+        "engine": engine or engine_for(settings),
+        "options": EngineOptions(threads=threads),
+        "control": control,
+        "certified": not full,
+        "prompts": prompts or _prompts(settings, both=full or together, control=control),
+    }
+    course: Course
+    if together:
+        asked |= {
+            "depths": depths or JOINT_DEPTHS,
+            "n_predict": tokens or (FULL_JOINT_TOKENS if full else JOINT_TOKENS),
+        }
+        course = JointCourse(**asked, mixes=mixes or N_MIXES, compared=_compared(log, JointTrial, resume=resume))
     else:
-        show(trials, course.missing, out)
-    sys.exit(0 if all(trial.equal for trial in trials) else 1)
+        asked |= {"depths": depths or (FULL_DEPTHS if full else DEPTHS)}
+        asked |= {"n_predict": tokens or (FULL_TOKENS if full else TOKENS), "plugins": settings.plugins}
+        asked |= {"drafters": contenders_of(settings, drafters)}
+        course = ParityCourse(**asked, compared=_compared(log, Trial, resume=resume))
+    results = _followed(course, log)
+    if as_json:
+        write_json(results, course.missing)
+    else:
+        show(results, course.missing, out)
+    sys.exit(0 if all(result.equal for result in results) else 1)
 
 
-def _followed(course: ParityCourse, log: TextIO | None) -> list[Trial]:
-    """Run it: a bar for a terminal, a line for each model and depth that is done, a line in `log` for each answer."""
-    trials: list[Trial] = []
-    done: list[Trial] = []  # of the model and depth at hand
+def _prompts(settings: Config, *, both: bool, control: bool) -> tuple[str, ...]:
+    if control:
+        return WAYS[:1]
+    return WAYS if both else (settings.engine.prompts,)
+
+
+def _compared(log: TextIO | None, kind: type[R], *, resume: bool) -> Compared[R]:
+    """What the log's earlier lines have; a line that was broken off is ended, so that the next one is whole."""
+    if log is None or not resume:
+        return Compared()
+    path = Path(log.name)
+    compared = Compared(read_results(path, kind))
+    if not path.read_bytes().endswith(b"\n"):
+        log.write("\n")
+    return compared
+
+
+def _followed(course: Course, log: TextIO | None) -> list[Trial] | list[JointTrial]:
+    """Run it: a bar for a terminal, a line for each part that is done, a line in `log` for each new answer."""
+    results: list[Any] = []
+    done: list[Any] = []  # of the part at hand
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) as progress:
         bar = progress.add_task("loading", total=course.total)
-        for trial in course.run(lambda what: progress.update(bar, description=what)):
-            if done and (done[0].model, done[0].depth) != (trial.model, trial.depth):
+        for result in course.run(lambda what: progress.update(bar, description=what)):
+            if done and done[0].where != result.where:
                 _tell(done)
                 done = []
-            done.append(trial)
-            trials.append(trial)
+            done.append(result)
+            results.append(result)
             progress.advance(bar)
-            if log is not None:
-                log.write(json.dumps(trial.to_json()) + "\n")
+            if log is not None and result not in course.compared:
+                log.write(json.dumps(result.to_json()) + "\n")
                 log.flush()
         _tell(done)
-    return trials
+    return results
 
 
-def _tell(done: Sequence[Trial]) -> None:
-    unequal = sum(not trial.equal for trial in done)
-    where = f"{done[0].model}, after {done[0].depth} tokens of text"
-    err.print(f"{where}: {counted(done)}, {unequal} unequal", style="dim", markup=False, soft_wrap=True)
+def _tell(done: Sequence[Result]) -> None:
+    unequal = sum(not result.equal for result in done)
+    err.print(f"{done[0].where}: {counted(done)}, {unequal} unequal", style="dim", markup=False, soft_wrap=True)

@@ -3,63 +3,98 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from pilotfish.daemon.lab.parity_runs import Trial
+from pilotfish.daemon.lab.parity_runs import Trial
+from pilotfish.daemon.lab.parity_together import JointTrial
+
+Result = Trial | JointTrial
+R = TypeVar("R", Trial, JointTrial)
 
 
-def write_json(trials: Sequence[Trial], missing: Mapping[str, str]) -> None:
+def write_json(results: Sequence[Result], missing: Mapping[str, str]) -> None:
     """One object on stdout."""
-    unequal = sum(not trial.equal for trial in trials)
+    unequal = sum(not result.equal for result in results)
     document = {"equal": not unequal, "differences": unequal, "missing": dict(missing)}
-    click.echo(json.dumps({**document, "trials": [trial.to_json() for trial in trials]}))
+    click.echo(json.dumps({**document, "trials": [result.to_json() for result in results]}))
 
 
-def show(trials: Sequence[Trial], missing: Mapping[str, str], console: Console) -> None:
+def show(results: Sequence[Result], missing: Mapping[str, str], console: Console) -> None:
     """The lanes, a table, every answer that differs, and the verdict."""
-    for model, lane in dict.fromkeys((trial.model, trial.lane) for trial in trials):
+    for model, lane in dict.fromkeys((result.model, result.lane) for result in results):
         console.print(f"{model}: {lane}", markup=False)
-    console.print(_table(trials))
-    unequal = [trial for trial in trials if not trial.equal]
-    for trial in unequal:
-        where = f"{trial.model}, {trial.workload}, {trial.mode}, {trial.contender}, prompt of {trial.prompt}"
-        console.print(f"[red]differs[/] at token {trial.differs_at}: {where}")
+    trials = [result for result in results if isinstance(result, Trial)]
+    joint = [result for result in results if isinstance(result, JointTrial)]
+    console.print(_joint_table(joint) if joint else _table(trials))
+    unequal = [result for result in results if not result.equal]
+    for result in unequal:
+        console.print(f"[red]differs[/] at token {result.differs_at}: {escape(result.label)}", soft_wrap=True)
     for title, why in missing.items():
         console.print(f"[yellow]{title} was left out[/]: {escape(why)}", soft_wrap=True)
     verdict = "[green]every id is equal[/]" if not unequal else f"[red]{len(unequal)} answers differ[/]"
-    console.print(f"{verdict}: {counted(trials)}, compared with plain decoding")
+    console.print(f"{verdict}: {counted(results)}, compared with {_reference(joint)}", soft_wrap=True)
 
 
-def counted(trials: Sequence[Trial]) -> str:
+def counted(results: Sequence[Result]) -> str:
     """How much was compared."""
-    return f"{len(trials)} speculative answers, {sum(trial.tokens for trial in trials)} tokens"
+    kind = "answers beside others" if results and isinstance(results[0], JointTrial) else "speculative answers"
+    return f"{len(results)} {kind}, {sum(result.tokens for result in results)} tokens"
+
+
+def _reference(joint: Sequence[JointTrial]) -> str:
+    return "plain decoding, one after the other" if joint else "plain decoding"
 
 
 def _table(trials: Sequence[Trial]) -> Table:
-    table = Table()
-    table.add_column("weights")
-    table.add_column("prompt", justify="right")
-    for title in ("sampling", "drafter"):
-        table.add_column(title)
-    for title in ("answers", "tokens", "drafted", "accepted", "unequal"):
-        table.add_column(title, justify="right")
-    groups: dict[tuple[str, int, str, str], list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault((trial.model, trial.depth, trial.mode, trial.contender), []).append(trial)
-    for (model, _, mode, contender), group in groups.items():
-        sums = (sum(t.tokens for t in group), sum(t.drafted for t in group), sum(t.accepted for t in group))
-        unequal = sum(not t.equal for t in group)
-        prompts = _span([trial.prompt for trial in group])
-        marked = f"[red]{unequal}[/]" if unequal else "0"
-        table.add_row(model, prompts, mode, contender, str(len(group)), *map(str, sums), marked)
+    table = _with_columns(("weights", "prompts", "length", "sampling", "drafter"), COUNTS)
+    for group in _groups(trials, lambda t: (t.model, t.prompts, t.depth, t.mode, t.contender)):
+        first = group[0]
+        lengths = _span([trial.prompt for trial in group])
+        table.add_row(first.model, first.prompts, lengths, first.mode, first.contender, *_counts(group))
     return table
+
+
+def _joint_table(trials: Sequence[JointTrial]) -> Table:
+    table = _with_columns(
+        ("weights", "prompts", "drafts"), ("mixes", "chats restored", "forgotten", "rounds shared", *COUNTS)
+    )
+    for group in _groups(trials, lambda t: (t.model, t.prompts, t.drafting)):
+        first, of_mixes = group[0], list({trial.mix: trial for trial in group}.values())
+        memory = (sum(t.restored for t in of_mixes), sum(t.forgotten for t in of_mixes))
+        counts = (len(of_mixes), *memory, sum(t.shared for t in group))
+        table.add_row(first.model, first.prompts, first.drafting, *map(str, counts), *_counts(group))
+    return table
+
+
+COUNTS = ("answers", "tokens", "drafted", "accepted", "unequal")
+
+
+def _counts(group: Sequence[Result]) -> tuple[str, ...]:
+    sums = (sum(t.tokens for t in group), sum(t.drafted for t in group), sum(t.accepted for t in group))
+    unequal = sum(not t.equal for t in group)
+    return (str(len(group)), *map(str, sums), f"[red]{unequal}[/]" if unequal else "0")
+
+
+def _with_columns(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table()
+    for title in texts:
+        table.add_column(title)
+    for title in numbers:
+        table.add_column(title, justify="right")
+    return table
+
+
+def _groups(trials: Sequence[R], key: Callable[[R], Hashable]) -> list[list[R]]:
+    groups: dict[Hashable, list[R]] = {}
+    for trial in trials:
+        groups.setdefault(key(trial), []).append(trial)
+    return list(groups.values())
 
 
 def _span(values: Sequence[int]) -> str:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.types import Plugins
-from pilotfish.daemon.lab.parity_runs import N_CONTENDERS, Contender, Subject, Trial, contenders_for, run_parity
+from pilotfish.daemon.lab.parity_pins import Compared
+from pilotfish.daemon.lab.parity_runs import Trial, run_parity
+from pilotfish.daemon.lab.parity_subject import N_CONTENDERS, Contender, Subject, contenders_for
 from pilotfish.daemon.lab.subjects import Weights, stock_lane
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.hooks.errors import EngineError, ModelNotFound
 from pilotfish.hooks.types import EngineOptions
 
 ROOM = 1024  # tokens of context for a task and its template, and for what the text before it is too long
+WAYS = ("lane", "fast")  # how prompts are read, `[engine] prompts`; an engine can go on from the first to the second
+
+Tell = Callable[[str], None]
+"""What is begun now, for a person who waits"""
 
 
 @dataclass(slots=True)
 class ParityCourse:
     """What is compared, to be run once. `missing` says which weights could not be had, and how to get them.
 
-    With `control` the engine runs outside any lane; with `certified` a certificate's lane comes first.
+    With `control` the engine runs outside any lane; with `certified` a certificate's lane comes first. What was
+    `compared` before is not asked again.
     """
 
     weights: Sequence[Weights]
@@ -35,29 +43,23 @@ class ParityCourse:
     certified: bool = False
     drafters: Sequence[Contender] = ()  # beside those that every run has
     plugins: Plugins = field(default_factory=Plugins)
+    prompts: Sequence[str] = WAYS[:1]
+    compared: Compared[Trial] = field(default_factory=Compared)
     missing: dict[str, str] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
         """How many answers will be compared if nothing is missing."""
-        asked = len(self.weights) * len(self.depths) * len(self.workloads) * len(self.modes)
+        asked = len(self.weights) * len(self.prompts) * len(self.depths) * len(self.workloads) * len(self.modes)
         return asked * (N_CONTENDERS + len(self.drafters))
 
-    def run(self, starting: Callable[[str], None] = lambda what: None) -> Iterator[Trial]:
+    def run(self, starting: Tell = lambda what: None) -> Iterator[Trial]:
         """Every trial as it is done. Raises EngineError or ModelNotFound when there are no weights at all."""
-        for weights in self.weights:
-            starting(f"loading {weights.title}")
-            try:
-                path = weights.find()
-            except (EngineError, ModelNotFound) as error:
-                self.missing[weights.title] = str(error)
-                if len(self.missing) == len(self.weights):
-                    raise
-                continue
+        for title, path in at_hand(self.weights, self.missing, starting):
             subject = Subject.load(
                 path,
                 state_dir(),
-                title=weights.title,
+                title=title,
                 verifier=self.engine,
                 lane=stock_lane(self.engine) if self.control else None,
                 options=replace(self.options, n_ctx=max(self.options.n_ctx, self._context)),
@@ -65,14 +67,16 @@ class ParityCourse:
                 plugins=self.plugins,
             )
             try:
-                yield from self._trials(subject, starting)
+                for prompts in (way for way in WAYS if way in self.prompts):
+                    subject.read_prompts(prompts)
+                    yield from self._trials(subject, prompts, starting)
             finally:
                 subject.close()
 
-    def _trials(self, subject: Subject, starting: Callable[[str], None]) -> Iterator[Trial]:
+    def _trials(self, subject: Subject, prompts: str, starting: Tell) -> Iterator[Trial]:
         contenders = (*contenders_for(subject.engine.lane), *self.drafters)
         for depth in self.depths:
-            starting(f"{subject.title}, after {depth} tokens of text")
+            starting(f"{subject.title}, prompts {prompts}, after {depth} tokens of text")
             yield from run_parity(
                 subject,
                 self.workloads,
@@ -81,8 +85,29 @@ class ParityCourse:
                 contenders=contenders,
                 depth=depth,
                 texts=self.texts,
+                prompts=prompts,
+                compared=self.compared,
             )
 
     @property
     def _context(self) -> int:
         return max(self.depths) + ROOM + self.n_predict
+
+
+def at_hand(
+    weights: Sequence[Weights], missing: MutableMapping[str, str], starting: Tell
+) -> Iterator[tuple[str, Path]]:
+    """The title and the GGUF of each that can be had; why not, in `missing`, of the others.
+
+    Raises EngineError or ModelNotFound when there are none at all.
+    """
+    for each in weights:
+        starting(f"loading {each.title}")
+        try:
+            path = each.find()
+        except (EngineError, ModelNotFound) as error:
+            missing[each.title] = str(error)
+            if len(missing) == len(weights):
+                raise
+            continue
+        yield each.title, path

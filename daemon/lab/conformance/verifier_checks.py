@@ -45,22 +45,22 @@ class EngineHarness:
 def is_an_engine(harness: EngineHarness) -> None:
     """It has everything that a TargetEngine has; the widths of its lane rise, its end tokens are ids."""
     engine = harness.engine
-    _demand(isinstance(engine, TargetEngine), f"{type(engine).__name__} is no TargetEngine; see it in the protocols")
+    demand(isinstance(engine, TargetEngine), f"{type(engine).__name__} is no TargetEngine; see it in the protocols")
     widths = list(engine.lane.widths)
-    _demand(widths == sorted(set(widths)) and widths[0] >= 1, f"its widths are {widths}; let them rise from 1 or more")
+    demand(widths == sorted(set(widths)) and widths[0] >= 1, f"its widths are {widths}; let them rise from 1 or more")
     outside = [token for token in engine.eog if not 0 <= token < engine.n_vocab]
-    _demand(not outside, f"its end tokens {outside} are outside the vocabulary of {engine.n_vocab} ids")
+    demand(not outside, f"its end tokens {outside} are outside the vocabulary of {engine.n_vocab} ids")
 
 
 def prefills_in_blocks(harness: EngineHarness) -> None:
     """Each `prefill` feeds a block and says how much of the prompt is left, down to 0."""
     session = harness.engine.open(harness.prompt, GREEDY, cache_prompt=False)
     try:
-        _demand(session.cached == 0, f"{session.cached} tokens came from a cache that was not to be used")
+        demand(session.cached == 0, f"{session.cached} tokens came from a cache that was not to be used")
         left = [session.prefill()]
         while left[-1]:
             left.append(session.prefill())
-            _demand(left[-1] < left[-2], f"prefill left {left[-2]} tokens and then {left[-1]}; feed at least one each")
+            demand(left[-1] < left[-2], f"prefill left {left[-2]} tokens and then {left[-1]}; feed at least one each")
     finally:
         session.close()
 
@@ -68,16 +68,16 @@ def prefills_in_blocks(harness: EngineHarness) -> None:
 def starts_with_the_prompt(harness: EngineHarness) -> None:
     """A new session's history is the prompt."""
     with ready(harness.engine, harness.prompt) as session:
-        _same(session.rollback(), History(harness.prompt).ack(), "the history of a new session")
+        same(session.rollback(), History(harness.prompt).ack(), "the history of a new session")
 
 
 def repeats_itself(harness: EngineHarness) -> None:
     """The same request gives the same tokens again, with and without what an earlier one left in the cache."""
     for sampling in harness.samplings:
         first = harness.plain(sampling)
-        _same(harness.plain(sampling), first, "the second answer")
+        same(harness.plain(sampling), first, "the second answer")
         fresh = generate(harness.engine, harness.prompt, sampling, cache_prompt=False)
-        _same(fresh, first, "the answer without a reused prompt")
+        same(fresh, first, "the answer without a reused prompt")
 
 
 def perfect_proposals_change_nothing(harness: EngineHarness) -> None:
@@ -86,7 +86,7 @@ def perfect_proposals_change_nothing(harness: EngineHarness) -> None:
         plain = harness.plain(sampling)
         for width in harness.engine.lane.widths:
             drafted = generate(harness.engine, harness.prompt, sampling, perfect(plain), width)
-            _same(drafted, plain, f"the answer in forwards of {width} tokens")
+            same(drafted, plain, f"the answer in forwards of {width} tokens")
 
 
 def rejected_proposals_change_nothing(harness: EngineHarness) -> None:
@@ -103,7 +103,7 @@ def rejected_proposals_change_nothing(harness: EngineHarness) -> None:
 
         for guess in (wrong_at_the_third, always_wrong):
             drafted = generate(harness.engine, harness.prompt, sampling, guess, harness.max_width)
-            _same(drafted, plain, f"the answer with proposals that are {guess.__name__.replace('_', ' ')}")
+            same(drafted, plain, f"the answer with proposals that are {guess.__name__.replace('_', ' ')}")
 
 
 def one_commit_or_many(harness: EngineHarness) -> None:
@@ -118,9 +118,9 @@ def one_commit_or_many(harness: EngineHarness) -> None:
         with ready(engine, prompt, sampling) as at_once:
             block = at_once.commit(accepted(at_once.verify(plain[: n - 1]), plain[: n - 1]))
             next_after_block = at_once.verify([]).pick(0)
-        _same((block.position, block.digest), (ack.position, ack.digest), "the history after one commit")
-        _same((ack.round, block.round), (n, 1), "the number of rounds")
-        _same(next_after_block, next_after_singles, "the token after one commit")
+        same((block.position, block.digest), (ack.position, ack.digest), "the history after one commit")
+        same((ack.round, block.round), (n, 1), "the number of rounds")
+        same(next_after_block, next_after_singles, "the token after one commit")
 
 
 def rolls_back(harness: EngineHarness) -> None:
@@ -129,15 +129,15 @@ def rolls_back(harness: EngineHarness) -> None:
     with ready(harness.engine, harness.prompt) as session:
         for _ in range(3):
             session.verify([harness.other(token) for token in plain[: harness.max_width - 1]])
-            _same(session.rollback(), History(harness.prompt).ack(), "the history after a rollback")
-        _same(session.verify([]).pick(0), plain[0], "the token after a rollback")
+            same(session.rollback(), History(harness.prompt).ack(), "the history after a rollback")
+        same(session.verify([]).pick(0), plain[0], "the token after a rollback")
 
 
 def has_a_row_more_than_proposals(harness: EngineHarness) -> None:
     """A forward of k proposals gives k + 1 rows."""
     with ready(harness.engine, harness.prompt) as session:
         for k in range(harness.max_width):
-            _same(len(session.verify([harness.prompt[0]] * k)), k + 1, f"the number of rows for {k} proposals")
+            same(len(session.verify([harness.prompt[0]] * k)), k + 1, f"the number of rows for {k} proposals")
             session.rollback()
 
 
@@ -146,19 +146,19 @@ def refuses_calls_out_of_turn(harness: EngineHarness) -> None:
     engine, prompt = harness.engine, harness.prompt
     session = engine.open(prompt, GREEDY, cache_prompt=False)
     try:
-        with _refused("verify before the prompt was fed"):
+        with refused("verify before the prompt was fed"):
             session.verify([])
     finally:
         session.close()
-    with ready(engine, prompt) as session, _refused("commit without verify"):
+    with ready(engine, prompt) as session, refused("commit without verify"):
         session.commit([prompt[0]])
     with ready(engine, prompt) as session:
         session.verify([])
-        with _refused("a second verify before the commit"):
+        with refused("a second verify before the commit"):
             session.verify([])
     with ready(engine, prompt) as session:
         rows = session.verify([prompt[0]] * (harness.max_width - 1))
-        with _refused("picking row 1 before row 0"):
+        with refused("picking row 1 before row 0"):
             rows.pick(1)
 
 
@@ -170,9 +170,9 @@ def reuses_a_prefix(harness: EngineHarness) -> None:
     generate(engine, prompt, GREEDY)
     with ready(engine, longer) as session:
         cached = session.cached
-    _demand(0 <= cached < len(longer), f"{cached} of {len(longer)} tokens came from the cache; the last never may")
+    demand(0 <= cached < len(longer), f"{cached} of {len(longer)} tokens came from the cache; the last never may")
     generate(engine, prompt, GREEDY)
-    _same(generate(engine, longer, GREEDY), fresh, "the answer after a shorter prompt")
+    same(generate(engine, longer, GREEDY), fresh, "the answer after a shorter prompt")
 
 
 def refuses_a_full_context(harness: EngineHarness) -> None:
@@ -190,7 +190,7 @@ def closes_in_mid_round(harness: EngineHarness) -> None:
     plain = harness.plain(GREEDY)
     with ready(harness.engine, harness.prompt) as session:
         session.verify(harness.prompt[: harness.max_width - 1])
-    _same(harness.plain(GREEDY), plain, "the answer after a session that was closed in mid-round")
+    same(harness.plain(GREEDY), plain, "the answer after a session that was closed in mid-round")
 
 
 def forgets_the_same_with_proposals(harness: EngineHarness) -> None:
@@ -201,7 +201,7 @@ def forgets_the_same_with_proposals(harness: EngineHarness) -> None:
     plain = _across_a_shift(harness, lambda done, k: (), 1)
     for width in harness.engine.lane.widths:
         drafted = _across_a_shift(harness, perfect(plain), width)
-        _same(drafted, plain, f"the answer across a shift in forwards of {width} tokens")
+        same(drafted, plain, f"the answer across a shift in forwards of {width} tokens")
 
 
 def _across_a_shift(harness: EngineHarness, guess: Guess, width: int) -> list[int]:
@@ -211,7 +211,7 @@ def _across_a_shift(harness: EngineHarness, guess: Guess, width: int) -> list[in
         tokens = go_on(session, expected, guess, width)
         assert isinstance(session, ShiftsContext)  # asked before
         session.shift(2, N)
-        _same(session.rollback(), expected.ack(), "the history after a shift")
+        same(session.rollback(), expected.ack(), "the history after a shift")
         while session.prefill():
             pass
         return tokens + go_on(session, expected, lambda done, k: guess(N + done, k), width)
@@ -274,7 +274,7 @@ def go_on(session: TargetSession, expected: History, guess: Guess, width: int) -
     while len(tokens) < N:
         proposals = list(guess(len(tokens), min(width, N - len(tokens)) - 1))
         picks = accepted(session.verify(proposals), proposals)
-        _same(session.commit(picks), expected.commit(picks), f"what commit({picks}) acknowledged")
+        same(session.commit(picks), expected.commit(picks), f"what commit({picks}) acknowledged")
         tokens += picks
     return tokens
 
@@ -290,7 +290,8 @@ def accepted(rows: Rows, proposals: Sequence[int]) -> list[int]:
 
 
 @contextmanager
-def _refused(what: str) -> Iterator[None]:
+def refused(what: str) -> Iterator[None]:
+    """What is done in this context has to raise a PilotfishError."""
     try:
         yield
     except PilotfishError:
@@ -298,10 +299,12 @@ def _refused(what: str) -> Iterator[None]:
     raise Nonconformance(f"{what} was let pass; raise ProtocolViolation")
 
 
-def _same(found: object, expected: object, what: str) -> None:
-    _demand(found == expected, f"{what} is {found}; it must be {expected}")
+def same(found: object, expected: object, what: str) -> None:
+    """Raise Nonconformance unless the two are equal."""
+    demand(found == expected, f"{what} is {found}; it must be {expected}")
 
 
-def _demand(holds: bool, otherwise: str) -> None:
+def demand(holds: bool, otherwise: str) -> None:
+    """Raise Nonconformance, saying `otherwise`, unless it holds."""
     if not holds:
         raise Nonconformance(otherwise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pilotfish.daemon.lab.conformance.harness import Nonconformance, supervised
@@ -10,12 +11,15 @@ from pilotfish.daemon.lab.conformance.loading_checks import LOADING_SECONDS
 from pilotfish.daemon.lab.conformance.patience import CallWatch
 from pilotfish.daemon.lab.conformance.report import NOT_RUN, CheckResult, Verdict
 from pilotfish.daemon.lab.conformance.running import run_check
+from pilotfish.daemon.lab.conformance.slot_checks import SLOT_CHECKS
 from pilotfish.daemon.lab.conformance.verifier_checks import PROMPT, VERIFIER_CHECKS, EngineHarness
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.pins import pin_file
 
+ENGINE_CHECKS = (*VERIFIER_CHECKS, *SLOT_CHECKS)
+SLOTS = 3  # that an engine is asked for
 LOADS = "loads"
 LOADS_DEMAND = "Its factory takes its table and gives a verifier that loads the model."
 NO_MODEL = "a verifier is checked with a model that it loads: name a small one, --model FILE.gguf"
@@ -37,13 +41,13 @@ def examine_verifier(
             verifier = registry.verifier(name)
             if verifier is None:
                 raise Nonconformance(str(registry.problems[-1]))
-            engines.append(verifier.load(pin, None, options))
+            engines.append(verifier.load(pin, None, replace(options, slots=SLOTS)))
 
     with CallWatch() as watch:
         loaded = run_check(LOADS, LOADS_DEMAND, load, watch)
         if not engines:
             return Verdict("verifier", name, (loaded, *_not_run()), watch.slowest)
-        results = [loaded, *(_on(check, engines[0], watch, tell) for check in VERIFIER_CHECKS)]
+        results = [loaded, *(_on(check, engines[0], watch, tell) for check in ENGINE_CHECKS)]
         note = ONE_WIDTH if engines[0].lane.max_width == 1 else ""
         results.append(run_check("closes", "It frees the model.", engines[0].close, watch))
         return Verdict("verifier", name, tuple(results), watch.slowest, note)
@@ -61,7 +65,7 @@ def _on(
 
 
 def _not_run() -> list[CheckResult]:
-    return [CheckResult(_title(check), _demand(check), NOT_RUN, "it could not be loaded") for check in VERIFIER_CHECKS]
+    return [CheckResult(_title(check), _demand(check), NOT_RUN, "it could not be loaded") for check in ENGINE_CHECKS]
 
 
 def _title(check: Callable[[EngineHarness], None]) -> str:

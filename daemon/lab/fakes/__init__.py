@@ -3,6 +3,16 @@
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
+from pilotfish.daemon.lab.fakes.remembering_engine import LeakyEngine, RememberingEngine
 from pilotfish.daemon.lab.fakes.scripted_drafters import NoisyDrafter, ScriptedDrafter
 
-__all__ = ["FakeClock", "FakeEngine", "FakeVocabulary", "NoisyDrafter", "ScriptedDrafter", "fake_pin"]
+__all__ = [
+    "FakeClock",
+    "FakeEngine",
+    "FakeVocabulary",
+    "LeakyEngine",
+    "NoisyDrafter",
+    "RememberingEngine",
+    "ScriptedDrafter",
+    "fake_pin",
+]

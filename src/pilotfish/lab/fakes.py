@@ -4,9 +4,20 @@ from pilotfish.daemon.lab.fakes import (
     FakeClock,
     FakeEngine,
     FakeVocabulary,
+    LeakyEngine,
     NoisyDrafter,
+    RememberingEngine,
     ScriptedDrafter,
     fake_pin,
 )
 
-__all__ = ["FakeClock", "FakeEngine", "FakeVocabulary", "NoisyDrafter", "ScriptedDrafter", "fake_pin"]
+__all__ = [
+    "FakeClock",
+    "FakeEngine",
+    "FakeVocabulary",
+    "LeakyEngine",
+    "NoisyDrafter",
+    "RememberingEngine",
+    "ScriptedDrafter",
+    "fake_pin",
+]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli, parity
 from pilotfish.daemon.lab import parity_course
-from pilotfish.daemon.lab.parity_runs import Subject
+from pilotfish.daemon.lab.parity_subject import Subject
 from pilotfish.daemon.lab.subjects import Weights
 from pilotfish.hooks.errors import EngineError, ModelNotFound, UsageError
 from tests.plugins.verifiers.tiny_gguf import write_sliding_window
@@ -130,3 +130,79 @@ def test_what_is_unknown_is_said_before_anything_is_loaded(compare):
     done = compare("--task", "poem")
     assert isinstance(done.exception, UsageError)
     assert str(done.exception) == "--task poem: unknown; there are again, tale"
+
+
+@pytest.mark.model
+def test_a_run_that_was_broken_off_goes_on_from_its_log(compare, tmp_path):
+    log = tmp_path / "trials.jsonl"
+    assert compare("--jsonl", str(log)).exit_code == 0
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:5]) + lines[5][:40])  # killed while it wrote the sixth
+    done = compare("--jsonl", str(log), "--resume", "--json")
+    assert done.exit_code == 0, done.output
+    kept, broken, *new = log.read_text().splitlines(keepends=True)[4:]
+    assert (kept, broken) == (lines[4], lines[5][:40] + "\n")
+    assert new == lines[5:]
+    assert json.loads(done.stdout)["trials"] == [json.loads(line) for line in lines]
+
+
+@pytest.mark.model
+def test_a_log_of_other_settings_or_weights_counts_for_nothing(compare, tmp_path):
+    log = tmp_path / "trials.jsonl"
+    done = compare("--task", "tale", "--jsonl", str(log))
+    assert done.exit_code == 0
+    first = log.read_text().splitlines()
+    for other in (("--tokens", "3"), ("--threads", "2"), ("--prompts", "lane")):
+        assert compare("--task", "tale", "--jsonl", str(log), "--resume", *other).exit_code == 0
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        assert len(lines) == 2 * len(first), other
+        assert len({line["pins"]["settings"] for line in lines}) == len(lines)
+        log.write_text("\n".join(first) + "\n")
+    other_weights = [{**json.loads(line), "pins": {"weights": "w", "engine": "e", "settings": "s"}} for line in first]
+    log.write_text("".join(json.dumps(line) + "\n" for line in other_weights))
+    assert compare("--task", "tale", "--jsonl", str(log), "--resume").exit_code == 0
+    assert len(log.read_text().splitlines()) == 2 * len(first)
+
+
+@pytest.mark.model
+def test_a_difference_that_was_found_before_is_not_forgotten(compare, tmp_path):
+    log = tmp_path / "trials.jsonl"
+    assert compare("--task", "tale", "--jsonl", str(log)).exit_code == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[2]["differs_at"] = 1
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = compare("--task", "tale", "--jsonl", str(log), "--resume")
+    assert done.exit_code == 1
+    assert "1 answers differ" in done.stdout
+
+
+@pytest.mark.model
+def test_both_ways_of_reading_prompts_are_compared(compare):
+    done = compare(
+        "--task", "tale", "--mode", "greedy", "--depth", "600", "--prompts", "fast", "--prompts", "lane", "--json"
+    )
+    assert done.exit_code == 0, done.output
+    trials = json.loads(done.stdout)["trials"]
+    assert [trial["prompts"] for trial in trials] == ["lane"] * CONTENDERS + ["fast"] * CONTENDERS
+
+
+@pytest.mark.model
+def test_chats_are_compared_together(compare, tmp_path):
+    log = tmp_path / "trials.jsonl"
+    done = compare("--together", "--mixes", "2", "--jsonl", str(log))
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(lines) == 2 * 2 * 4 * 2 * 2  # prompts, mixes, drafting, chats, turns
+    assert {(line["prompts"], line["drafting"]) for line in lines} == {
+        (prompts, drafting) for prompts in ("lane", "fast") for drafting in ("off", "on", "mixed", "as it pays")
+    }
+    assert "every id is equal: 64 answers beside others" in done.stdout
+    again = compare("--together", "--mixes", "2", "--jsonl", str(log), "--resume")
+    assert again.exit_code == 0
+    assert len(log.read_text().splitlines()) == len(lines)
+    assert "every id is equal: 64 answers beside others" in again.stdout
+
+
+def test_what_does_not_go_together_is_refused(compare):
+    assert "--jsonl" in str(compare("--resume").exception)
+    assert "--drafter" in str(compare("--together", "--drafter", "suffix").exception)

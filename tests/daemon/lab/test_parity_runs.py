@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from pilotfish.daemon.config.types import Config, Drafters
-from pilotfish.daemon.lab.parity_runs import Subject, contenders_for, contenders_of, first_difference, run_parity
+from pilotfish.daemon.lab.parity_runs import first_difference, run_parity
+from pilotfish.daemon.lab.parity_subject import Subject, contenders_for, contenders_of
 from pilotfish.daemon.lab.subjects import stock_lane
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions
-from tests.engines import VERIFIERS
+from tests.engines import GEMMA, VERIFIERS
 from tests.fakes.state import SHARED
 
 OPTIONS = EngineOptions(n_ctx=1024)
@@ -95,6 +96,27 @@ def test_another_engine_answers_alike_with_every_drafter(smollm2_path, state_dir
     assert [trial for trial in trials if not trial.equal] == []
     assert sum(trial.accepted for trial in trials) > 0
     assert {trial.lane for trial in trials} == {"ik: no flash, K f16, V f16"}
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("verifier", "kind", "where"), [("llama", "Q4_1", "with stock's cache types"), ("ik", GEMMA, "in the lane")]
+)
+def test_prompts_that_are_read_fast_change_no_answer_either(quantized, state_dir, verifier, kind, where):
+    """Long enough for a second context, and for more than a sliding window sees."""
+    workloads = load_workloads()
+    options = replace(OPTIONS, threads=1 if verifier == "ik" else None)
+    subject = Subject.load(quantized(kind), state_dir, verifier=verifier, options=options)
+    try:
+        assert subject.read_prompts("fast") == where
+        asked = {"n_predict": 8, "depth": 600, "texts": workloads, "prompts": "fast"}
+        trials = list(run_parity(subject, workloads[-1:], MODES[1:], **asked))
+        assert subject.read_prompts("fast") == where
+    finally:
+        subject.close()
+    assert [trial for trial in trials if not trial.equal] == []
+    assert sum(trial.accepted for trial in trials) > 0
+    assert {trial.prompts for trial in trials} == {"fast"}
 
 
 @pytest.mark.model

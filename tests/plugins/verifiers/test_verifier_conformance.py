@@ -1,16 +1,19 @@
-"""The verifier suite on the real engines, in each weight format that gives another lane."""
+"""The verifier suite on the real engines, in each weight format that gives another lane, and with slots."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from pilotfish.hooks.protocols import TargetEngine
-from pilotfish.lab.conformance import VerifierConformance
-from tests.engines import EngineOf
+from pilotfish.lab.conformance import SlotConformance, VerifierConformance
+from tests.engines import VERIFIERS, EngineOf, LoadEngine
 
 pytestmark = pytest.mark.model
+
+TEXT = "Write ten lines, each starting with Alpha.\nAlpha one\nAlpha two\n"
 
 
 @pytest.mark.parametrize(
@@ -24,4 +27,18 @@ class TestVerifier(VerifierConformance):
 
     @pytest.fixture
     def prompt(self, engine: TargetEngine) -> Sequence[int]:
-        return engine.tokenizer.encode("Write ten lines, each starting with Alpha.\nAlpha one\nAlpha two\n")
+        return engine.tokenizer.encode(TEXT)
+
+
+class TestSlots(SlotConformance):
+    @pytest.fixture(scope="class", params=VERIFIERS)
+    def engine(
+        self, request: pytest.FixtureRequest, load_engine: LoadEngine, quantized: Callable[[str], Path]
+    ) -> Iterator[TargetEngine]:
+        loaded = load_engine(quantized("Q4_0"), n_ctx=256, verifier=request.param, slots=3)
+        yield loaded
+        loaded.close()
+
+    @pytest.fixture
+    def prompt(self, engine: TargetEngine) -> Sequence[int]:
+        return engine.tokenizer.encode(TEXT)

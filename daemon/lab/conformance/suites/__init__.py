@@ -16,6 +16,7 @@ from pilotfish.daemon.lab.conformance.suites.bridge_suite import (  # noqa: E402
     BridgeConformance,
 )
 from pilotfish.daemon.lab.conformance.suites.drafter_suite import DrafterConformance  # noqa: E402 - likewise
+from pilotfish.daemon.lab.conformance.suites.slot_suite import SlotConformance  # noqa: E402 - likewise
 from pilotfish.daemon.lab.conformance.suites.verifier_suite import VerifierConformance  # noqa: E402 - likewise
 
-__all__ = ["BridgeConformance", "DrafterConformance", "VerifierConformance"]
+__all__ = ["BridgeConformance", "DrafterConformance", "SlotConformance", "VerifierConformance"]

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import pytest
+from collections.abc import Sequence
 
 from pilotfish.daemon.lab.conformance import verifier_checks as checks
-from pilotfish.daemon.lab.conformance.harness import Nonconformance
-from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, PROMPT, SEEDED, EngineHarness
+from pilotfish.daemon.lab.conformance.suites.slot_suite import SlotConformance
+from pilotfish.daemon.lab.conformance.suites.slot_suite import run as _check
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import SamplingParams
 
 
-class VerifierConformance:
-    """Needs a fixture `engine`, loaded, with a lane of more than one width. `prompt` are ids that it knows."""
+class VerifierConformance(SlotConformance):
+    """Needs a fixture `engine`, loaded, with a lane of more than one width, and with slots where it can have several.
 
-    @pytest.fixture
-    def engine(self) -> TargetEngine:
-        raise NotImplementedError("give the suite a fixture `engine`")
-
-    @pytest.fixture
-    def prompt(self) -> Sequence[int]:
-        return PROMPT
-
-    @pytest.fixture(params=[GREEDY, SEEDED], ids=["greedy", "seeded"])
-    def sampling(self, request: pytest.FixtureRequest) -> SamplingParams:
-        params: SamplingParams = request.param
-        return params
+    `prompt` are ids that it knows.
+    """
 
     def test_it_is_an_engine(self, engine: TargetEngine) -> None:
         _check(checks.is_an_engine, engine)
@@ -82,16 +70,3 @@ class VerifierConformance:
 
     def test_a_full_context_forgets_the_same_with_proposals(self, engine: TargetEngine, prompt: Sequence[int]) -> None:
         _check(checks.forgets_the_same_with_proposals, engine, prompt)
-
-
-def _check(
-    check: Callable[[EngineHarness], None],
-    engine: TargetEngine,
-    prompt: Sequence[int] = PROMPT,
-    sampling: SamplingParams | None = None,
-) -> None:
-    __tracebackhide__ = True
-    try:
-        check(EngineHarness(engine, prompt, (sampling,) if sampling else (GREEDY, SEEDED)))
-    except Nonconformance as error:
-        raise AssertionError(str(error)) from error

@@ -12,7 +12,7 @@ from pilotfish.daemon.cli import cli
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.lab.conformance.plugin import Setup, examine_file
 from pilotfish.daemon.lab.conformance.report import FAILED, NOT_RUN, PASSED, Verdict
-from pilotfish.daemon.lab.conformance.verifier_checks import VERIFIER_CHECKS
+from pilotfish.daemon.lab.conformance.verifiers import ENGINE_CHECKS
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.lab.conformance import VerifierConformance
 from tests.fakes.plugin_files import write
@@ -21,7 +21,13 @@ from tests.manifests.builders import tiny_gguf
 PLUGIN = """
     from pilotfish.hooks import hookimpl
     from pilotfish.hooks.errors import EngineError
-    from pilotfish.lab.fakes import FakeEngine
+    from pilotfish.lab.fakes import FakeEngine, LeakyEngine, RememberingEngine
+
+
+    class Lavish(FakeEngine):
+        def open(self, prompt, sampling, *, cache_prompt=True, slot=None):
+            self._caches = [cache or [] for cache in self._caches]
+            return super().open(prompt, sampling, cache_prompt=cache_prompt, slot=slot)
 
 
     class Mine:
@@ -63,7 +69,7 @@ def test_without_a_model_it_is_told_what_is_needed(folder: Path) -> None:
 def test_an_exact_one_passes_every_check(folder: Path, model: Path) -> None:
     found = verdict(folder, model, "return FakeEngine()")
     assert {result.outcome for result in found.results} == {PASSED}
-    assert len(found.results) == len(VERIFIER_CHECKS) + 2  # it loads, and closes
+    assert len(found.results) == len(ENGINE_CHECKS) + 2  # it loads, and closes
     assert found.note == ""
 
 
@@ -71,6 +77,31 @@ def test_one_whose_rows_depend_on_the_width_is_caught(folder: Path, model: Path)
     found = verdict(folder, model, "return FakeEngine(noise=True)")
     failed = {result.check: result.seen for result in found.results if result.outcome == FAILED}
     assert "the answer in forwards of 2 tokens" in failed["perfect proposals change nothing"]
+
+
+@pytest.mark.parametrize("engine", ["FakeEngine(slots=3, joins=16)", "RememberingEngine(slots=options.slots, joins=6)"])
+def test_one_with_slots_passes_every_check(folder: Path, model: Path, engine: str) -> None:
+    found = verdict(folder, model, f"return {engine}")
+    assert {result.seen for result in found.results if result.outcome != PASSED} == set()
+
+
+@pytest.mark.parametrize(
+    ("engine", "check", "seen"),
+    [
+        ("LeakyEngine(slots=3)", "keeps slots apart", "row 0 of slot 0 of 3 in turns"),
+        ("LeakyEngine(slots=2, joins=8)", "verifies together as alone", "of 2 in a forward of 1 tokens each"),
+        ("LeakyEngine(slots=3)", "an end changes no other", "while others ended"),
+        ("FakeEngine(slots=2, joins=8, noise=True)", "verifies together as alone", "row 0 of session 0 of 2"),
+        ("RememberingEngine(confused=True)", "remembers and changes nothing", "the next turn of a conversation"),
+        ("Lavish(slots=3)", "gives the slot asked for", "which was taken, was let pass"),
+    ],
+)
+def test_one_whose_slots_or_memory_change_rows_is_caught(
+    folder: Path, model: Path, engine: str, check: str, seen: str
+) -> None:
+    found = verdict(folder, model, f"return {engine}")
+    failed = {result.check: result.seen for result in found.results if result.outcome == FAILED}
+    assert seen in failed[check]
 
 
 def test_one_that_loads_nothing_is_asked_nothing_more(folder: Path, model: Path) -> None:
@@ -104,6 +135,6 @@ def test_the_command_takes_the_model(folder: Path, model: Path, monkeypatch: pyt
 
 
 def test_the_pytest_suite_has_a_test_for_every_check() -> None:
-    tests = [test for name, test in vars(VerifierConformance).items() if name.startswith("test_")]
+    tests = [getattr(VerifierConformance, name) for name in dir(VerifierConformance) if name.startswith("test_")]
     used = set().union(*(test.__code__.co_names for test in tests))
-    assert {check.__name__ for check in VERIFIER_CHECKS} <= used
+    assert {check.__name__ for check in ENGINE_CHECKS} <= used
