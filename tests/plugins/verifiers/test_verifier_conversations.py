@@ -107,9 +107,9 @@ def test_chats_in_turns_with_and_without_drafts_say_the_same_whatever_is_remembe
 
 def test_what_is_held_is_said_and_stays_within_the_room(engine: CellEngine) -> None:
     assert isinstance(engine, RemembersConversations)
-    engine.remember(lambda held: 6 << 20)
+    engine.remember(lambda held: 3 << 20)
     for i in range(6):
         answer(engine, chat(engine, f"thing {i}"), GREEDY, 2)
-        assert engine.remembered.bytes <= engine.remembered.room == 6 << 20
+        assert engine.remembered.bytes <= engine.remembered.room == 3 << 20
     assert engine.remembered.entries >= 1
     assert engine.remembered.forgotten >= 1
