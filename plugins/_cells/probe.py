@@ -79,7 +79,7 @@ class CellProbe:
     def together(self, sequences: int, *, exact: bool) -> JointStep | None:
         """Plain steps of several sequences in one forward, in small contexts of their own. Raises EngineError."""
         options = replace(self._options, n_ctx=CELLS, batch_size=DEPTH, slots=sequences)
-        contexts = self._model.contexts(self._setting, options, sequences)
+        contexts = self._model.contexts(self._setting, options, sequences, 1)
         try:
             return joint_step(contexts, exact=exact)
         finally:

@@ -16,6 +16,7 @@ from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
 from pilotfish.ollama_overlay import tree
 from tests.e2e.ollama_server import BARE, CONTEXT, MODEL, SAME_KERNELS, OllamaServer, serving
+from tests.manifests.builders import smollm2_path as packaged_smollm2
 
 INSTALLED = Path(__file__).resolve().parents[2] / ".cache" / "ollama" / "bin" / "ollama"  # by `make ollama`
 TEMPLATE = """{{- range .Messages }}<|im_start|>{{ .Role }}
@@ -48,7 +49,7 @@ def overlay(ollama_binary: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def models(ollama_binary: Path, folder: Path, smollm2_path: Path) -> Path:
+def models(ollama_binary: Path, folder: Path) -> Path:
     """A store: `ollama create` makes MODEL from a Modelfile; BARE gets the same weights and no template.
 
     Ollama gives a template of its own to a GGUF whose chat template it knows, as it does with SmolLM2's; so a model
@@ -57,13 +58,13 @@ def models(ollama_binary: Path, folder: Path, smollm2_path: Path) -> Path:
     store = folder / "models"
     parameters = "".join(f"PARAMETER stop {stop}\n" for stop in PARAMETERS["stop"]) + f"PARAMETER num_ctx {CONTEXT}\n"
     modelfile = folder / "Modelfile"
-    modelfile.write_text(f'FROM {smollm2_path}\nTEMPLATE """{TEMPLATE}"""\n{parameters}')
+    modelfile.write_text(f'FROM {packaged_smollm2()}\nTEMPLATE """{TEMPLATE}"""\n{parameters}')
     with serving(ollama_binary, folder / "creating", store) as server:
         environment = {**os.environ, "OLLAMA_HOST": server.url}
         command = [str(ollama_binary), "create", MODEL, "-f", str(modelfile)]
         made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stderr
-    Store(store).add_gguf(ModelName.parse(BARE), smollm2_path, params=PARAMETERS)
+    Store(store).add_gguf(ModelName.parse(BARE), packaged_smollm2(), params=PARAMETERS)
     return store
 
 

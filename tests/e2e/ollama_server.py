@@ -15,7 +15,8 @@ import httpx
 import ollama
 
 from pilotfish.daemon.processes.ports import free_port
-from tests.fakes.state import with_known_lanes
+from pilotfish.manifests.remembered import FILE_NAME
+from tests.fakes.state import SHARED, keep_lanes, with_known_lanes
 from tests.server_processes import answers
 from tests.waiting import wait_until
 
@@ -81,10 +82,14 @@ def serving(
     env: Mapping[str, str] | None = None,
     command: Sequence[str] = (),
 ) -> Iterator[OllamaServer]:
-    """`binary serve`, or `command`, which becomes it; ended afterwards with every process it started."""
+    """`binary serve`, or `command`, which becomes it; ended afterwards with every process it started.
+
+    What an earlier server of these models found out about them is known: a lane is checked once for each setting.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    state = with_known_lanes(folder / "state")
+    known = models.parent if (models.parent / FILE_NAME).exists() else SHARED
+    state = with_known_lanes(folder / "state", known)
     config = folder / "pilotfish.toml"
     config.touch()
     own = {
@@ -115,3 +120,4 @@ def serving(
             process.kill()
             process.wait()
         server.http.close()
+        keep_lanes(state, models.parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pilotfish.daemon.control.control_client import ask_status
 from tests.ollama_overlay import fake_ollama
 from tests.waiting import is_gone, wait_until
 
@@ -59,9 +60,8 @@ def overlaid(environment, tmp_path):
 
 def daemon(environment) -> int:
     """The id of the daemon that answers; 0 where none does."""
-    done = subprocess.run([*PILOTFISH, "status", "--json"], env=environment, capture_output=True, check=True)
-    found = json.loads(done.stdout)["daemon"]
-    return found["pid"] if found["running"] else 0
+    found = asyncio.run(ask_status(Path(environment["PILOTFISH_SOCKET"])))
+    return found["daemon"]["pid"] if found else 0
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

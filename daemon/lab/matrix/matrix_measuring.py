@@ -10,7 +10,8 @@ from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.depths import natural_text
 from pilotfish.daemon.lab.matrix.matrix_case import Compared, KeptPrefix, MatrixCase, MatrixRow, MatrixSize
-from pilotfish.daemon.lab.parity_runs import Subject, contenders_for, first_difference
+from pilotfish.daemon.lab.parity_runs import first_difference
+from pilotfish.daemon.lab.parity_subject import Subject, contenders_for
 from pilotfish.daemon.lab.workloads import MODES, Mode, load_workloads
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import EngineOptions, SamplingParams

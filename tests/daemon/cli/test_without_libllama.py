@@ -16,7 +16,7 @@ import pytest
 from pilotfish.daemon.processes.ports import free_port
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.fakes.bare_package import bare_llama_cpp
-from tests.fakes.state import with_known_lanes
+from tests.fakes.state import keep_lanes, with_known_lanes
 from tests.server_processes import answers
 from tests.waiting import wait_until
 
@@ -35,7 +35,7 @@ PathFinder.find_spec = lambda name, *more: None if name == "llama_cpp" else find
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An environment in which nothing finds llama-cpp-python."""
     hiding = tmp_path / "hiding"
     hiding.mkdir()
@@ -48,7 +48,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "PILOTFISH_STATE": str(with_known_lanes(tmp_path / "state")),
         "PILOTFISH_SOCKET": str(tmp_path / "socket"),
     }
-    return {**os.environ, **own}
+    yield {**os.environ, **own}
+    keep_lanes(tmp_path / "state")
 
 
 def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:

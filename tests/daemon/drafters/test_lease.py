@@ -14,6 +14,7 @@ from pilotfish.daemon.drafters.lease import Owner, acquire, holder
 from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.hooks.errors import DeviceBusy, ModelNotFound, UsageError
 from pilotfish.manifests.store import Store
+from tests.manifests.builders import smollm2_path as packaged_smollm2
 
 HOLDING = """
 import sys, time
@@ -134,7 +135,7 @@ def test_a_drafters_host_names_the_model_it_has_not(tmp_path, model):
 
 def test_a_drafters_host_pins_files_and_models(tmp_path, smollm2_path):
     store = Store(tmp_path / "models")
-    store.add_gguf("smollm2:135m", smollm2_path)
+    store.add_gguf("smollm2:135m", packaged_smollm2())
     host = LocalHost(store, tmp_path / "state")
     assert host.pin("smollm2:135m").name == "smollm2:135m"
     assert host.pin(str(smollm2_path)).path == smollm2_path

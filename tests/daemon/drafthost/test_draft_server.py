@@ -2,76 +2,24 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pilotfish.daemon.config.types import Config
-from pilotfish.daemon.drafters.local_host import admit_alone
-from pilotfish.daemon.drafthost.draft_protocol import parse_wanted
 from pilotfish.daemon.drafthost.listening import Endpoint
-from pilotfish.daemon.drafthost.served import Served
 from pilotfish.daemon.http.connection import Limits
-from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import AdmissionRefused, ModelNotFound
 from pilotfish.hooks.history import History
-from pilotfish.hooks.types import Ack, EngineOptions, Footprint, Placement, TargetPin
+from pilotfish.hooks.types import Ack, Placement, TargetPin
 from pilotfish.lab.fakes import ScriptedDrafter
-from tests.fakes.far import local_host, serving
+from tests.daemon.drafthost.clients import ANYWHERE, TARGET, WANTED, Client, repeating
+from tests.fakes.far import serving
 from tests.fakes.misbehaviour import JUNK, RAISED
 from tests.fakes.peers import connect, crowd
 from tests.waiting import wait_until
 
-ANYWHERE = Endpoint(port=0)
-TARGET = {
-    "name": "fake:latest",
-    "weights": [{"digest": "sha256:" + "0" * 64, "size": 5}],
-    "tokenizer": {"fingerprint": "fake", "model": "fake", "n_vocab": 32, "eos": 1},
-}
-WANTED = {"protocol": 1, "target": TARGET, "n_ctx": 512}
-OPENING = {**WANTED, "speaks": "ids", "prompt": [5, 6, 7]}
-
-
-class Client:
-    """One connection to a draft host."""
-
-    def __init__(self, url: str, **headers: str) -> None:
-        host, port = url.removeprefix("http://").split(":")
-        self.http = http.client.HTTPConnection(host, int(port), timeout=60)
-        self.headers = headers
-
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
-        data = body if isinstance(body, bytes) else json.dumps(body)
-        self.http.request(method, f"/v1/draft{path}", data, self.headers)
-        response = self.http.getresponse()
-        return response.status, json.loads(response.read())
-
-    def open(self, **changes: object) -> tuple[int, dict[str, Any]]:
-        return self.ask("POST", "/open", {**OPENING, **changes})
-
-    def turn(self, session: str, *steps: object) -> tuple[int, dict[str, Any]]:
-        return self.ask("POST", f"/sessions/{session}", {"steps": list(steps)})
-
 
 def acked(ack: Ack) -> dict[str, Any]:
     return {"round": ack.round, "position": ack.position, "digest": ack.digest}
-
-
-def repeating() -> ScriptedDrafter:
-    return ScriptedDrafter(lambda history, k: [history[-1]] * k, confidence=0.5)
-
-
-@pytest.fixture
-def host() -> Iterator[tuple[Client, ScriptedDrafter]]:
-    drafter = repeating()
-    with serving(drafter, ANYWHERE, sweep=0.02) as (url, _):
-        client = Client(url)
-        yield client, drafter
-        client.http.close()
 
 
 def test_a_session_from_its_start_to_its_end(host):
@@ -241,70 +189,6 @@ class SeveralDrafter:
         return ScriptedDrafter().open(target, prompt)
 
 
-class LoadedDrafter:
-    """Has something to load; `calls` tells what happened to it."""
-
-    name, placement = "loaded", Placement.THREAD
-    vocabulary = None
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.broken = ""
-        self.needs: Footprint | None = Footprint(1000, 10)
-
-    def footprint(self, host: object, target: TargetPin, options: EngineOptions) -> Footprint | None:
-        return self.needs
-
-    def load(self, host: object, target: TargetPin, options: EngineOptions) -> None:
-        if self.broken:
-            raise ModelNotFound(self.broken)
-        self.calls.append(("load", target.name, options.n_ctx))
-
-    def unload(self) -> None:
-        self.calls.append("unload")
-
-    def open(self, target: TargetPin, prompt: Any) -> Any:
-        return ScriptedDrafter().open(target, prompt)
-
-
-def test_a_drafter_is_loaded_once_for_a_target_and_again_for_another():
-    drafter = LoadedDrafter()
-    other = {**WANTED, "target": {**TARGET, "name": "other:latest"}}
-    with serving(drafter, ANYWHERE, queue=0.05) as (url, _):
-        client = Client(url)
-        client.ask("POST", "/load", WANTED)
-        session = client.open(n_ctx=100)[1]["session"]
-        assert client.ask("POST", "/load", other)[0] == 503
-        client.turn(session, ["close"])
-        assert client.ask("POST", "/load", other)[0] == 200
-        assert client.ask("POST", "/load", {**other, "n_ctx": 1024})[0] == 200
-        client.http.close()
-    loads = [("load", "fake:latest", 512), ("load", "other:latest", 512), ("load", "other:latest", 1024)]
-    assert [call for call in drafter.calls if call != "unload"] == loads
-    assert drafter.calls[-1] == "unload"
-
-
-def test_a_load_that_fails_says_why():
-    drafter = LoadedDrafter()
-    drafter.broken = "model 'tiny' not found"
-    with serving(drafter, ANYWHERE) as (url, _):
-        client = Client(url)
-        status, answer = client.ask("POST", "/load", WANTED)
-        assert (status, answer["error"]["message"]) == (409, "model 'tiny' not found")
-        client.http.close()
-
-
-def test_what_does_not_fit_is_not_loaded():
-    drafter = LoadedDrafter()
-    served = Served(drafter, Registry(Config()), local_host(Path("/nonexistent")), admit_alone)
-    drafter.needs = Footprint(1 << 50, 10)
-    with pytest.raises(AdmissionRefused, match="loaded does not fit: weights"):
-        served.load(parse_wanted(WANTED))
-    assert drafter.calls == []
-    drafter.needs = None
-    assert served.load(parse_wanted(WANTED)) == "ids"
-
-
 @pytest.mark.parametrize("error", RAISED)
 @pytest.mark.parametrize("what", ["open", "propose", "commit", "rollback"])
 def test_whatever_a_drafter_raises_is_an_answer_and_the_host_serves_the_next(host, what, error):
@@ -356,37 +240,6 @@ def test_ids_beyond_the_targets_vocabulary_are_cut_off(host):
     session = client.open()[1]["session"]
     drafter.script = lambda history, k: [12, 40000]
     assert client.turn(session, ["propose", 4])[1]["tokens"] == [12]
-
-
-@pytest.mark.parametrize("error", RAISED)
-def test_a_drafter_that_cannot_unload_is_loaded_for_the_next_target_nevertheless(error):
-    class Stuck(LoadedDrafter):
-        def unload(self) -> None:
-            super().unload()
-            raise error
-
-    drafter = Stuck()
-    other = {**WANTED, "target": {**TARGET, "name": "other:latest"}}
-    with serving(drafter, ANYWHERE, queue=0.05) as (url, _):
-        client = Client(url)
-        assert client.ask("POST", "/load", WANTED)[0] == 200
-        assert client.ask("POST", "/load", other)[0] == 200
-        assert client.open(target=other["target"])[0] == 200
-        client.http.close()
-    assert drafter.calls[-1] == "unload"  # at the end, too
-
-
-@pytest.mark.parametrize("error", RAISED)
-def test_whatever_a_load_raises_is_an_answer(error):
-    class Broken(LoadedDrafter):
-        def load(self, host: object, target: TargetPin, options: EngineOptions) -> None:
-            raise error
-
-    with serving(Broken(), ANYWHERE) as (url, _):
-        client = Client(url)
-        assert client.ask("POST", "/load", WANTED)[0] in (409, 500)
-        assert client.ask("GET", "")[0] == 200
-        client.http.close()
 
 
 @pytest.mark.parametrize(("name", "status"), [("localhost", 200), ("127.0.0.1:1", 200), ("evil.example", 403)])

@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
 from pilotfish.daemon.front import FrontSettings, running
 from pilotfish.daemon.http.connection import ORDINARY, Limits
@@ -22,15 +23,19 @@ from tests.waiting import until
 FAKE = Path(__file__).with_name("fake_runner.py")
 
 
+def filled(folder: Path) -> Store:
+    """`tiny` (chat template), `other` (another one), `bare` (no template), `embed` (an embedding model)."""
+    store = Store(folder / "models")
+    store.add_gguf("tiny", write_gguf(folder / "tiny.gguf"))
+    store.add_gguf("other:v2", write_gguf(folder / "other.gguf", salt=1), system="Be brief.", params={"stop": ["##"]})
+    store.add_gguf("bare", write_gguf(folder / "bare.gguf", template=None))
+    store.add_gguf("embed", write_gguf(folder / "embed.gguf", template=None, pooling=True))
+    return store
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """`tiny` (chat template), `other` (another one), `bare` (no template), `embed` (an embedding model)."""
-    store = Store(tmp_path / "models")
-    store.add_gguf("tiny", write_gguf(tmp_path / "tiny.gguf"))
-    store.add_gguf("other:v2", write_gguf(tmp_path / "other.gguf", salt=1), system="Be brief.", params={"stop": ["##"]})
-    store.add_gguf("bare", write_gguf(tmp_path / "bare.gguf", template=None))
-    store.add_gguf("embed", write_gguf(tmp_path / "embed.gguf", template=None, pooling=True))
-    return store
+    return filled(tmp_path)
 
 
 @dataclass
@@ -79,10 +84,8 @@ class Front:
         await until(unloaded, "a model is still loaded")
 
 
-@pytest.fixture
-def start(store: Store, tmp_path: Path) -> Callable[..., Any]:
+def starter(store: Store, journal: Path) -> Callable[..., Any]:
     """Start a front with changed settings and extra arguments for its fake runners."""
-    journal = tmp_path / "journal.jsonl"
 
     @asynccontextmanager
     async def start(*arguments: str, limits: Limits = ORDINARY, **changes: Any) -> AsyncIterator[Front]:
@@ -96,6 +99,32 @@ def start(store: Store, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
+def start(store: Store, tmp_path: Path) -> Callable[..., Any]:
+    return starter(store, tmp_path / "journal.jsonl")
+
+
+@pytest.fixture
 async def front(start: Callable[..., Any]) -> AsyncIterator[Front]:
     async with start() as front:
         yield front
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_front(start: Callable[..., Any]) -> AsyncIterator[Front]:
+    """A new one, in a module whose other tests share one."""
+    async with start() as front:
+        yield front
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kept_front(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
+    folder = tmp_path_factory.mktemp("front")
+    async with starter(filled(folder), folder / "journal.jsonl")() as front:
+        yield front
+
+
+@pytest.fixture
+def shared_front(kept_front: Front) -> Front:
+    """One for a whole module, whose tests have `loop_scope="module"`: nothing is journalled, models may be loaded."""
+    kept_front.journal.unlink(missing_ok=True)
+    return kept_front

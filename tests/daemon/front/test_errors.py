@@ -9,6 +9,14 @@ import pytest
 from pilotfish.daemon.front.options import MAX_WARNINGS
 from pilotfish.manifests.store import Store
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def front(shared_front):
+    return shared_front
+
+
 OK = {"model": "tiny", "prompt": "echo:fine", "stream": False}
 HI = {"role": "user", "content": "hi"}
 
@@ -158,27 +166,27 @@ async def test_an_unknown_model_is_a_404_in_ollamas_words(front, path):
     assert await front.ask(path, {"model": "nope:1b"}) == (404, {"error": "model 'nope:1b' not found"})
 
 
-async def test_a_model_whose_weights_are_gone_or_zeroed_names_the_blob(front, store: Store):
+async def test_a_model_whose_weights_are_gone_or_zeroed_names_the_blob(own_front, store: Store):
     blob = store.blob(store.manifest("bare").layers[0])
     blob.write_bytes(bytes(blob.stat().st_size))
-    status, answer = await front.ask("/api/generate", {**OK, "model": "bare"})
+    status, answer = await own_front.ask("/api/generate", {**OK, "model": "bare"})
     assert status == 500
     assert blob.name in answer["error"]
     assert "bare" in answer["error"]
     blob.unlink()
-    status, answer = await front.ask("/api/generate", {**OK, "model": "bare"})
+    status, answer = await own_front.ask("/api/generate", {**OK, "model": "bare"})
     assert status == 500
     assert blob.name in answer["error"]
-    assert (await front.ask("/api/generate", OK))[0] == 200
+    assert (await own_front.ask("/api/generate", OK))[0] == 200
 
 
-async def test_a_go_template_without_a_chat_template_is_refused_unless_raw(front, store: Store):
+async def test_a_go_template_without_a_chat_template_is_refused_unless_raw(own_front, store: Store):
     weights = store.blob(store.manifest("bare").layers[0])
     store.add_gguf("gotmpl", weights, template="[INST] {{ .Prompt }} [/INST]")
-    status, answer = await front.ask("/api/generate", {**OK, "model": "gotmpl"})
+    status, answer = await own_front.ask("/api/generate", {**OK, "model": "gotmpl"})
     assert status == 400
     assert "model 'gotmpl:latest' has a Go template" in answer["error"]
-    assert (await front.ask("/api/generate", {**OK, "model": "gotmpl", "raw": True}))[0] == 200
+    assert (await own_front.ask("/api/generate", {**OK, "model": "gotmpl", "raw": True}))[0] == 200
 
 
 async def test_an_error_before_the_first_token_has_a_status_and_a_later_one_ends_the_stream(front):
@@ -189,14 +197,14 @@ async def test_an_error_before_the_first_token_has_a_status_and_a_later_one_ends
     assert last == {"error": "a forward pass failed"}
 
 
-async def test_a_crash_is_told_with_the_runners_last_words_and_the_next_request_works(front):
-    status, answer = await front.ask("/api/generate", {**OK, "prompt": "crash echo:abcdefgh"})
+async def test_a_crash_is_told_with_the_runners_last_words_and_the_next_request_works(own_front):
+    status, answer = await own_front.ask("/api/generate", {**OK, "prompt": "crash echo:abcdefgh"})
     assert status == 500
     assert "the runner of 'tiny:latest' has unexpectedly stopped" in answer["error"]
     assert "exit code 3" in answer["error"]
     assert "fake runner: boom" in answer["error"]
-    assert (await front.ask("/api/generate", OK))[1]["response"] == "fine"
-    assert len(front.journal_of("start")) == 2
+    assert (await own_front.ask("/api/generate", OK))[1]["response"] == "fine"
+    assert len(own_front.journal_of("start")) == 2
 
 
 async def test_a_runner_that_cannot_load_is_told_with_its_last_words(start):

@@ -9,6 +9,14 @@ import pytest
 
 from tests.daemon.front.tiny_models import write_gguf
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def front(shared_front):
+    return shared_front
+
+
 PROMPT = {"model": "tiny", "prompt": "echo:one two three"}
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "echo:one two three"}]}
 
@@ -163,14 +171,14 @@ async def test_control_characters_are_escaped_and_other_text_is_utf8(front):
     assert "".join(json.loads(line)["response"] for line in lines if line) == said
 
 
-async def test_an_empty_prompt_loads_and_keep_alive_zero_unloads(front):
+async def test_an_empty_prompt_loads_and_keep_alive_zero_unloads(own_front):
     for path, empty in (("/api/generate", {"model": "tiny"}), ("/api/chat", {"model": "tiny", "messages": []})):
-        _, loaded = await front.ask(path, empty)
+        _, loaded = await own_front.ask(path, empty)
         assert (loaded["done"], loaded["done_reason"]) == (True, "load")
-        assert [entry["name"] for entry in (await front.get("/api/ps"))["models"]] == ["tiny:latest"]
-        _, unloaded = await front.ask(path, {**empty, "keep_alive": 0})
+        assert [entry["name"] for entry in (await own_front.get("/api/ps"))["models"]] == ["tiny:latest"]
+        _, unloaded = await own_front.ask(path, {**empty, "keep_alive": 0})
         assert (unloaded["done"], unloaded["done_reason"]) == (True, "unload")
-        assert (await front.get("/api/ps"))["models"] == []
+        assert (await own_front.get("/api/ps"))["models"] == []
 
 
 async def test_a_model_without_template_reads_the_prompt_as_it_is(front):
@@ -195,20 +203,22 @@ async def test_old_turns_are_dropped_until_the_chat_fits(front):
     assert prompt.endswith("<user>echo:done\n<assistant>")
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 200])
 @pytest.mark.parametrize("flags", [(), ("--alternating",)])
-async def test_as_many_turns_stay_as_fit_and_few_are_tried(start, flags, count):
-    turns = [{"role": ("user", "assistant")[i % 2], "content": f"{i:03} {'x' * 30}"} for i in range(count // 2 * 2)]
-    body = {"model": "tiny", "messages": [*turns, {"role": "user", "content": "echo:done"}], "stream": False}
+async def test_as_many_turns_stay_as_fit_and_few_are_tried(start, flags):
     async with start(*flags) as front:
-        status, _ = await front.ask("/api/chat", {**body, "options": {"num_ctx": 250}})
-        prompt = bytes(front.journal_of("completion")[0]["body"]["prompt"]).decode()
-        tried = len(front.journal_of("template"))
-    texts = [f"<{turn['role']}>{turn['content']}\n" for turn in turns]
-    end = "<user>echo:done\n<assistant>"
-    wanted = ("".join(texts[start:]) + end for start in range(0, count + 1, 2 if flags else 1))
-    assert (status, prompt) == (200, next(text for text in wanted if len(text) < 250))
-    assert tried <= 1 + 2 * (count.bit_length() + 1)
+        for count in (*range(1, 9), 200):
+            turns = [
+                {"role": ("user", "assistant")[i % 2], "content": f"{i:03} {'x' * 30}"} for i in range(count // 2 * 2)
+            ]
+            body = {"model": "tiny", "messages": [*turns, {"role": "user", "content": "echo:done"}], "stream": False}
+            front.journal.unlink(missing_ok=True)
+            status, _ = await front.ask("/api/chat", {**body, "options": {"num_ctx": 250}})
+            prompt = bytes(front.journal_of("completion")[0]["body"]["prompt"]).decode()
+            texts = [f"<{turn['role']}>{turn['content']}\n" for turn in turns]
+            end = "<user>echo:done\n<assistant>"
+            wanted = ("".join(texts[start:]) + end for start in range(0, count + 1, 2 if flags else 1))
+            assert (count, status, prompt) == (count, 200, next(text for text in wanted if len(text) < 250))
+            assert len(front.journal_of("template")) <= 1 + 2 * (count.bit_length() + 1)
 
 
 async def test_a_template_that_wants_alternating_turns_survives_truncation(start):
@@ -289,10 +299,10 @@ async def test_a_prompt_that_may_not_be_shortened_is_refused_with_both_counts(fr
     assert front.journal_of("completion") == []
 
 
-async def test_a_kind_of_model_that_cannot_shift_refuses_unless_told_otherwise(front, store, tmp_path):
+async def test_a_kind_of_model_that_cannot_shift_refuses_unless_told_otherwise(own_front, store, tmp_path):
     store.add_gguf("deep", write_gguf(tmp_path / "deep.gguf", architecture="deepseek2"))
-    refused, _ = await front.ask("/api/generate", {**long("/api/generate"), "model": "deep"})
-    told, _ = await front.ask("/api/generate", {**long("/api/generate", shift=True), "model": "deep"})
+    refused, _ = await own_front.ask("/api/generate", {**long("/api/generate"), "model": "deep"})
+    told, _ = await own_front.ask("/api/generate", {**long("/api/generate", shift=True), "model": "deep"})
     assert (refused, told) == (400, 200)
 
 

@@ -6,6 +6,14 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def front(shared_front):
+    return shared_front
+
+
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "echo:one two"}]}
 TEXT = {"model": "tiny", "prompt": "echo:one two"}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from pilotfish.daemon.lab.compatibility import TABLES, written
 from pilotfish.daemon.runner.launch_flags import FLAGS
 
@@ -28,6 +26,5 @@ def test_writing_them_anew_mends_whatever_stands_there():
         assert written(spoilt) == TEXT
 
 
-@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
-def test_every_flag_stands_in_it(flag):
-    assert f"`{flag.name}`" in TEXT
+def test_every_flag_stands_in_it():
+    assert [flag.name for flag in FLAGS if f"`{flag.name}`" not in TEXT] == []

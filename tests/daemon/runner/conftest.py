@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.runner.settings import SETTINGS
-from tests.fakes.state import with_known_lanes
+from tests.fakes.state import keep_lanes, with_known_lanes
 from tests.server_processes import RUNNER, ServerProcess, running, stock_server
 
 
 @pytest.fixture(scope="session")
-def state(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """An environment whose pilotfish state is the tests' own, so that a lane found once is remembered."""
-    return {"PILOTFISH_STATE": str(with_known_lanes(tmp_path_factory.mktemp("state"))), "PILOTFISH_CONFIG": ""}
+    folder = with_known_lanes(tmp_path_factory.mktemp("state"))
+    yield {"PILOTFISH_STATE": str(folder), "PILOTFISH_CONFIG": ""}
+    keep_lanes(folder)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from aiohttp.test_utils import TestClient, TestServer
 
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
+from pilotfish.daemon.core.answering import Settled
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, StopType, Timings
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.runner.model_card import ModelCard
@@ -72,24 +73,13 @@ class ScriptedGenerator:
             answering.turn()
 
 
-class ScriptedAnswering:
+class ScriptedAnswering(Settled):
     """What a `ScriptedGenerator` does for one request."""
 
     def __init__(self, generator: ScriptedGenerator, request, emit, cancelled, slot: int) -> None:
         self.slot = slot
         self._generator, self._request, self._emit, self._cancelled = generator, request, emit, cancelled
         self._turns = self._emitted = 0
-        self._result: Outcome | BaseException | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self._result is not None
-
-    def outcome(self) -> Outcome:
-        if isinstance(self._result, BaseException):
-            raise self._result
-        assert self._result is not None
-        return self._result
 
     def turn(self) -> None:
         generator, turn = self._generator, self._turns

@@ -54,7 +54,7 @@ def test_the_chosen_engine_computes_and_certifies_itself_unless_stocks_ids_are_a
     smollm2_path: Path, tmp_path: Path, parity: str, engine: str
 ) -> None:
     config = Config(Speculation(parity=parity), engine=Engine("ik"))
-    generator, card = load(Launch(smollm2_path, context=256, threads=1), config, tmp_path)
+    generator, card = load(Launch(smollm2_path, context=512, threads=1), config, with_known_lanes(tmp_path))
     try:
         assert generator.engine.engine.name == generator.engine.lane.setting.engine == engine
         assert generator.engine.lane.name.startswith("ik: ") == (engine == "ik")
@@ -117,7 +117,7 @@ def failing_ik(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
 
 def prefer_ik(path: Path, state: Path, builds: Mapping[str, str]) -> None:
     """A certificate for this very model that says that ik is the fastest."""
-    launch = Launch(path, context=256, threads=1)
+    launch = Launch(path, context=512, threads=1)
     identity = identity_of(pin_file(path, state), builds, launch.engine_options(state))
     CertificateStore(state).put(certificate_of(identity, Lane("ik's", (1, 2), EngineSetting(engine="ik"))))
 
@@ -126,8 +126,10 @@ def test_where_the_chosen_engine_does_not_load_the_model_the_next_one_does(
     smollm2_path: Path, tmp_path: Path, failing_ik: Callable[[Exception], None]
 ) -> None:
     failing_ik(BrokenModel("smollm2: unknown architecture"))
-    prefer_ik(smollm2_path, tmp_path, {"llama": LlamaVerifier().fingerprint(tmp_path), "ik": "build of ik"})
-    generator, _ = load(Launch(smollm2_path, context=256, threads=1), Config(), tmp_path)
+    prefer_ik(
+        smollm2_path, with_known_lanes(tmp_path), {"llama": LlamaVerifier().fingerprint(tmp_path), "ik": "build of ik"}
+    )
+    generator, _ = load(Launch(smollm2_path, context=512, threads=1), Config(), tmp_path)
     try:
         assert generator.engine.lane.setting.engine == "llama"
         assert generator.engine.lane.max_width > 1
@@ -140,7 +142,7 @@ def test_where_the_chosen_engine_does_not_load_the_model_the_next_one_does(
 def test_a_loaded_model_takes_a_conversation_up_again_if_the_launch_leaves_memory_for_it(
     smollm2_path: Path, tmp_path: Path, cache_ram: int, cached: int, hits: int
 ) -> None:
-    launch = Launch(smollm2_path, context=256, threads=1, cache_ram=cache_ram)
+    launch = Launch(smollm2_path, context=512, threads=1, cache_ram=cache_ram)
     generator, _ = load(launch, Config(), with_known_lanes(tmp_path))
 
     def ask(start: int) -> int:
@@ -177,14 +179,14 @@ from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.loading import load
 
-generator, card = load(Launch(Path(sys.argv[1]), context=256, threads=1), Config(), Path(sys.argv[2]))
+generator, card = load(Launch(Path(sys.argv[1]), context=512, threads=1), Config(), Path(sys.argv[2]))
 print(generator.engine.lane.name, generator.registry.problems, "llama_cpp" in sys.modules)
 generator.engine.close()
 """
 
 
 def test_without_libllama_the_other_engine_computes_alone(smollm2_path: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WITHOUT_LIBLLAMA, str(smollm2_path), str(tmp_path)]
+    command = [sys.executable, "-c", WITHOUT_LIBLLAMA, str(smollm2_path), str(with_known_lanes(tmp_path))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "ik: no flash, K f16, V f16 [] False", done.stderr
 

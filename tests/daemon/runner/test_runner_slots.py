@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.fakes.state import with_known_lanes
 from tests.server_processes import RUNNER, ServerProcess, running
 from tests.waiting import wait_until
 
@@ -21,13 +22,14 @@ SEEDED = {**GREEDY, "temperature": 0.8, "seed": 7}
 
 
 @pytest.fixture(scope="module", params=["llama", "ik"])
-def server(request, quantized, tmp_path_factory) -> Iterator[ServerProcess]:
-    """Four slots of 512 tokens."""
-    folder = tmp_path_factory.mktemp(request.param)
+def server(request, quantized, load_engine, tmp_path_factory) -> Iterator[ServerProcess]:
+    """Four slots of 512 tokens, in a lane that is known."""
+    load_engine(quantized("Q4_0"), verifier=request.param).close()
+    folder = with_known_lanes(tmp_path_factory.mktemp(request.param))
     config = folder / "config.toml"
     config.write_text(f'[engine]\nchoice = "{request.param}"\ncertify_budget_s = 0\n')
     env = {"PILOTFISH_STATE": str(folder), "PILOTFISH_CONFIG": str(config), "OMP_WAIT_POLICY": "passive"}
-    flags = ("-c", str(SLOTS * 512), "-np", str(SLOTS), *(("-t", "1") if request.param == "ik" else ()))
+    flags = ("-c", str(SLOTS * 512), "-np", str(SLOTS), "-t", "1")
     with running(RUNNER, quantized("Q4_0"), folder / "log", *flags, env=env) as server:
         yield server
 

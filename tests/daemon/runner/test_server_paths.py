@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from pilotfish.daemon.chat.rendering import RENDERER
 from tests.daemon.runner.scripted import BODY, ScriptedGenerator, ask, events, serving
 
 
@@ -159,7 +160,8 @@ async def test_a_template_that_is_none_leaves_prompts_usable():
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/apply-template"])
-async def test_a_template_that_loops_keeps_nobody_else_waiting(path):
+async def test_a_template_that_loops_keeps_nobody_else_waiting(path, monkeypatch):
+    monkeypatch.setattr(RENDERER, "_seconds", 0.5)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     async with serving(ScriptedGenerator(), loop) as client:
         looping = asyncio.create_task(ask(client, path, **CHAT))

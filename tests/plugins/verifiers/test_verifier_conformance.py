@@ -1,4 +1,4 @@
-"""The verifier suite on the real engines, in each weight format that gives another lane, and with slots."""
+"""The verifier suite on the real engines, in each weight format that gives another lane, on threads, and with slots."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TEXT = "Write ten lines, each starting with Alpha.\nAlpha one\nAlpha two\n"
 
 
 @pytest.mark.parametrize(
-    ("verifier", "weights"),
-    [("llama", "Q4_1"), ("llama", "Q8_0"), ("llama", "Q4_K_M"), ("ik", "Q4_1"), ("ik", "Q4_K_M")],
+    ("verifier", "weights", "threads"),
+    [("llama", "Q4_1", 2), ("llama", "Q4_K_M", 1), ("ik", "Q4_1", 1), ("ik", "Q4_K_M", 1)],
 )
 class TestVerifier(VerifierConformance):
     @pytest.fixture
-    def engine(self, engine_of: EngineOf, verifier: str, weights: str) -> TargetEngine:
-        return engine_of(weights, verifier)
+    def engine(self, engine_of: EngineOf, verifier: str, weights: str, threads: int) -> TargetEngine:
+        return engine_of(weights, verifier, threads)
 
     @pytest.fixture
     def prompt(self, engine: TargetEngine) -> Sequence[int]:

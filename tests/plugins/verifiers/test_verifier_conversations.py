@@ -38,7 +38,7 @@ def forget(engine: CellEngine, room: int = PLENTY) -> None:
     engine.remember(lambda held: room)
 
 
-def chat(engine: CellEngine, subject: str, words: int = 80) -> list[int]:
+def chat(engine: CellEngine, subject: str, words: int = 40) -> list[int]:
     facts = " ".join(f"Of {subject} number {i} weighs {100 + i} grams." for i in range(words // 8))
     return engine.tokenizer.encode(f"Facts. {facts} The heaviest of the {subject}")
 
@@ -65,7 +65,7 @@ def answer(
     return tokens, session.cached
 
 
-@pytest.mark.parametrize("words", [60, 320])
+@pytest.mark.parametrize("words", [60, 200])  # 90 tokens, and 300: past 256 attention may change its code
 def test_a_conversation_that_comes_back_gives_the_rows_it_would_have_given(engine: CellEngine, words: int) -> None:
     first = chat(engine, "apples", words)
     tokens, _ = answer(engine, first, SEEDED, 9)
@@ -85,10 +85,7 @@ def test_a_conversation_that_comes_back_gives_the_rows_it_would_have_given(engin
         assert kept >= len(first) + 8
 
 
-@pytest.mark.parametrize("room", [PLENTY, 3 << 20])
-def test_chats_in_turns_with_and_without_drafts_say_the_same_whatever_is_remembered(
-    engine: CellEngine, room: int
-) -> None:
+def test_chats_in_turns_with_and_without_drafts_say_the_same_whatever_is_remembered(engine: CellEngine) -> None:
     def turns(drafts: dict[str, list[int]], *, remember: int) -> dict[str, list[int]]:
         forget(engine, remember)
         said: dict[str, list[int]] = {subject: [] for subject in SUBJECTS}
@@ -103,15 +100,16 @@ def test_chats_in_turns_with_and_without_drafts_say_the_same_whatever_is_remembe
 
     plain = turns({}, remember=0)
     wrong = {subject: [token if i % 3 else 9 for i, token in enumerate(ids)] for subject, ids in plain.items()}
-    assert turns(plain, remember=room) == plain
-    assert turns(wrong, remember=room) == plain
+    for room in (PLENTY, 3 << 19):
+        assert turns(plain, remember=room) == plain
+        assert turns(wrong, remember=room) == plain
 
 
 def test_what_is_held_is_said_and_stays_within_the_room(engine: CellEngine) -> None:
     assert isinstance(engine, RemembersConversations)
-    engine.remember(lambda held: 6 << 20)
+    engine.remember(lambda held: 3 << 20)
     for i in range(6):
         answer(engine, chat(engine, f"thing {i}"), GREEDY, 2)
-        assert engine.remembered.bytes <= engine.remembered.room == 6 << 20
+        assert engine.remembered.bytes <= engine.remembered.room == 3 << 20
     assert engine.remembered.entries >= 1
     assert engine.remembered.forgotten >= 1

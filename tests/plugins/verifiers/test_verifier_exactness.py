@@ -19,17 +19,23 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.model
 
-N = 48
+N = 32
 CHAT = "<|im_start|>user\nWrite ten lines, each starting with Alpha.<|im_end|>\n<|im_start|>assistant\n"
 
 GRAMMAR = SamplingParams(seed=7, grammar='root ::= "[" [0-9] ("," [0-9])* "]"')
 
 
-ENGINES = [("Q4_1", "llama"), ("Q8_0", "llama"), ("Q4_K_M", "llama"), ("Q4_1", "ik")]
-ON_IK = [("Q4_K_M", "ik"), (GEMMA, "ik")]  # other kernels, and a window
+# On two threads where libllama could divide a row's attention between them; ik_llama.cpp's threads spin through wide
+# blocks whatever OpenMP is told, ten times as slow on shared cores.
+ENGINES = [("Q4_1", "llama", 2), ("Q8_0", "llama", 1), ("Q4_K_M", "llama", 1), ("Q4_1", "ik", 1)]
+ON_IK = [("Q4_K_M", "ik", 1), (GEMMA, "ik", 1)]  # other kernels, and a window
 
 
-@pytest.fixture(params=ENGINES, ids=" on ".join)
+def title(which: tuple[str, str, int]) -> str:
+    return " on ".join(which[:2])
+
+
+@pytest.fixture(params=ENGINES, ids=title)
 def any_engine(request: pytest.FixtureRequest, engine_of: EngineOf) -> CellEngine:
     return engine_of(*request.param)
 
@@ -73,10 +79,11 @@ def test_at_most_0_to_4_proposals_a_round_give_equal_ids(any_engine: CellEngine,
     most = min(4, any_engine.lane.max_width - 1)
     for k in range(1, most + 1):
         assert decode(any_engine, prompt, sampling, perfect(plain), k)[0] == plain
-    assert decode(any_engine, prompt, sampling, lambda done, k: [31000 + done + i for i in range(k)], most)[0] == plain
+    wrong = decode(any_engine, prompt, sampling, lambda done, k: [31000 + done + i for i in range(k)], most, n=12)[0]
+    assert wrong == plain[:12]
 
 
-@pytest.mark.parametrize("any_engine", ENGINES + ON_IK, indirect=True, ids=" on ".join)
+@pytest.mark.parametrize("any_engine", ENGINES + ON_IK, indirect=True, ids=title)
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 def test_drafts_of_any_length_that_are_partly_right_change_no_token(
     any_engine: CellEngine, sampling: SamplingParams
@@ -156,7 +163,7 @@ def test_rows_after_n_commits_of_one_and_one_commit_of_n_are_the_same_bits(any_e
     assert np.array_equal(singly, rejected)
 
 
-@pytest.mark.parametrize("words", [20, 700])
+@pytest.mark.parametrize("words", [20, 520])  # less than a block of the prompt, and more than the longest
 def test_a_prefix_from_an_earlier_request_changes_no_bit(any_engine: CellEngine, words: int) -> None:
     stem = any_engine.tokenizer.encode("Alpha beta gamma delta. " * (words // 5))
     prompt = [*stem, *any_engine.tokenizer.encode("Which word comes next?")]

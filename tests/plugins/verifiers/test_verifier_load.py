@@ -22,6 +22,7 @@ from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin
 from pilotfish.plugins._ik.model import PROMPT_BLOCK, WIDEST
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.engines import GEMMA, VERIFIERS, EngineOf, LoadEngine
+from tests.plugins.drafters.tiny_llama import write_tiny_llama
 from tests.plugins.verifiers.tiny_gguf import write_llama, write_mamba
 
 if TYPE_CHECKING:
@@ -291,9 +292,10 @@ def test_a_context_that_is_no_multiple_of_256_takes_prompts_up_to_the_cells_it_g
 
 @pytest.mark.model
 def test_the_check_at_load_keeps_to_the_launchs_short_prompt_blocks(
-    smollm2_path: Path, pin_of: PinOf, verifier: str
+    smollm2_path: Path, pin_of: PinOf, tmp_path: Path, verifier: str
 ) -> None:
-    engine = VERIFIERS[verifier]().load(pin_of(smollm2_path), None, EngineOptions(n_ctx=512, batch_size=48))
+    pin = pin_of(write_tiny_llama(tmp_path / "tiny.gguf", smollm2_path))
+    engine = VERIFIERS[verifier]().load(pin, None, EngineOptions(n_ctx=512, batch_size=48, threads=1))
     try:
         assert engine.lane.max_width > 1, engine.lane.reason
         assert engine.lane.prefill_block == 48

@@ -18,6 +18,7 @@ from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.hooks.vocabulary import ByteVocabulary
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters.remote import RemoteDrafter
+from tests.manifests.builders import smollm2_path as packaged_smollm2
 from tests.server_processes import ServerProcess, answers, running, stock_server
 from tests.waiting import wait_until
 
@@ -77,9 +78,9 @@ def test_a_stock_llama_server_chats_too(stock, host, pin):
     drafter.unload()
 
 
-def test_the_front_is_a_chat_server(host, pin, smollm2_path, pytestconfig, tmp_path):
+def test_the_front_is_a_chat_server(host, pin, pytestconfig, tmp_path):
     store = Store(tmp_path / "models")
-    store.add_gguf("smollm2:135m", smollm2_path)
+    store.add_gguf("smollm2:135m", packaged_smollm2())
     port = free_port()
     words = [
         sys.executable,
