@@ -252,7 +252,7 @@ class _Check:
         return kept, different
 
     def _feed_prefix(self, length: int) -> None:
-        """After that of the length before: prompt blocks of 64 and 206, or shorter, then stand for any."""
+        """After that of the length before: prompt blocks of 16, 48 and 206, or shorter, then stand for any."""
         started, first = self._clock(), self._context.size
         ends = (length - CELLS, length) if self._context.memory.running else (length,)
         for end in ends:
