@@ -134,7 +134,8 @@ def real(quantized, monkeypatch):
     monkeypatch.setenv("PILOTFISH_STATE", str(SHARED))
 
     def made(verifier: str, kind: str, **options) -> JointCourse:
-        chats = [Workload(f"chat {i}", "open", text, "") for i, text in enumerate(SHORT)]
+        # Longer than the system's message, so that a slot is not kept for another chat's sake.
+        chats = [Workload(f"chat {i}", "open", f"{text} " * 5, "") for i, text in enumerate(SHORT)]
         given = {"depths": (0,), "n_predict": 6, "mixes": 1, "draftings": (Drafting.ON, Drafting.MIXED), **options}
         threads = EngineOptions(threads=1 if verifier == "ik" else None)
         weights = [Weights(kind, partial(quantized, kind))]
