@@ -180,7 +180,7 @@ def test_a_difference_that_was_found_before_is_not_forgotten(compare, tmp_path):
 @pytest.mark.model
 def test_both_ways_of_reading_prompts_are_compared(compare):
     done = compare(
-        "--task", "tale", "--mode", "greedy", "--depth", "600", "--prompts", "fast", "--prompts", "lane", "--json"
+        "--task", "tale", "--mode", "greedy", "--depth", "300", "--prompts", "fast", "--prompts", "lane", "--json"
     )
     assert done.exit_code == 0, done.output
     trials = json.loads(done.stdout)["trials"]
