@@ -148,7 +148,8 @@ def _compared(log: TextIO | None, kind: type[R], *, resume: bool) -> Compared[R]
         return Compared()
     path = Path(log.name)
     compared = Compared(read_results(path, kind))
-    if not path.read_bytes().endswith(b"\n"):
+    written = path.read_bytes()
+    if written and not written.endswith(b"\n"):
         log.write("\n")
     return compared
 

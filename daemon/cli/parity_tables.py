@@ -31,7 +31,9 @@ def show(results: Sequence[Result], missing: Mapping[str, str], console: Console
         console.print(f"{model}: {lane}", markup=False)
     trials = [result for result in results if isinstance(result, Trial)]
     joint = [result for result in results if isinstance(result, JointTrial)]
-    console.print(_joint_table(joint) if joint else _table(trials))
+    tables = [_joint_table(group) for group in _groups(joint, lambda t: (t.model, t.prompts))]
+    for table in tables or [_table(trials)]:
+        console.print(table)
     unequal = [result for result in results if not result.equal]
     for result in unequal:
         console.print(f"[red]differs[/] at token {result.differs_at}: {escape(result.label)}", soft_wrap=True)
@@ -61,14 +63,16 @@ def _table(trials: Sequence[Trial]) -> Table:
 
 
 def _joint_table(trials: Sequence[JointTrial]) -> Table:
-    table = _with_columns(
-        ("weights", "prompts", "drafts"), ("mixes", "chats restored", "forgotten", "rounds shared", *COUNTS)
-    )
-    for group in _groups(trials, lambda t: (t.model, t.prompts, t.drafting)):
-        first, of_mixes = group[0], list({trial.mix: trial for trial in group}.values())
-        memory = (sum(t.restored for t in of_mixes), sum(t.forgotten for t in of_mixes))
-        counts = (len(of_mixes), *memory, sum(t.shared for t in group))
-        table.add_row(first.model, first.prompts, first.drafting, *map(str, counts), *_counts(group))
+    """Of one way of reading prompts; narrow enough for a terminal of 80 columns."""
+    table = _with_columns(("drafts",), ("answers", "tokens", "accepted", "shared", "back", "lost", "unequal"))
+    table.title = f"{trials[0].model}, prompts {trials[0].prompts}"
+    table.caption = "shared: rounds in one forward with others; back, lost: conversations put aside"
+    for group in _groups(trials, lambda t: t.drafting):
+        mixes = list({trial.mix: trial for trial in group}.values())
+        memory = sum(t.restored for t in mixes), sum(t.forgotten for t in mixes)
+        answers, tokens, drafted, accepted, unequal = _counts(group)
+        counts = map(str, (sum(t.shared for t in group), *memory))
+        table.add_row(group[0].drafting, answers, tokens, f"{accepted}/{drafted}", *counts, unequal)
     return table
 
 

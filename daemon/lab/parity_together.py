@@ -31,7 +31,7 @@ from pilotfish.hooks.protocols import VerifiesTogether
 from pilotfish.hooks.types import EngineOptions
 
 FOLLOW_UP = "Now say that again in other words, and add one example."
-REMEMBERED = 2.5  # conversations that memory has room for; a mix of eight gives up four at a time
+REMEMBERED = 4  # conversations that memory has room for; a mix of eight gives up four and more
 LARGEST = 1.5  # and at least so many of the largest one, which no room would be for otherwise
 PLENTY = 1 << 40  # bytes
 JOINT_ROWS = 16  # of a forward that the control has shared

@@ -30,14 +30,20 @@ class TestVerifier(VerifierConformance):
         return engine.tokenizer.encode(TEXT)
 
 
+@pytest.fixture(scope="module", params=VERIFIERS)
+def slotted(
+    request: pytest.FixtureRequest, load_engine: LoadEngine, quantized: Callable[[str], Path]
+) -> Iterator[TargetEngine]:
+    """Three slots of 256 tokens."""
+    loaded = load_engine(quantized("Q4_0"), n_ctx=256, verifier=request.param, slots=3)
+    yield loaded
+    loaded.close()
+
+
 class TestSlots(SlotConformance):
-    @pytest.fixture(scope="class", params=VERIFIERS)
-    def engine(
-        self, request: pytest.FixtureRequest, load_engine: LoadEngine, quantized: Callable[[str], Path]
-    ) -> Iterator[TargetEngine]:
-        loaded = load_engine(quantized("Q4_0"), n_ctx=256, verifier=request.param, slots=3)
-        yield loaded
-        loaded.close()
+    @pytest.fixture
+    def engine(self, slotted: TargetEngine) -> TargetEngine:
+        return slotted
 
     @pytest.fixture
     def prompt(self, engine: TargetEngine) -> Sequence[int]:
