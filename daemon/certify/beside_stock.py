@@ -75,12 +75,20 @@ async def look_again(
     return await IdleCertifier(left.job, busy, idle_seconds=idle_seconds, command=command).run()
 
 
+def _fits(weights: Path) -> bool:
+    """Whether the model fits in memory once more: a server that idles is not to be swapped out."""
+    try:
+        return psutil.virtual_memory().available > weights.stat().st_size
+    except OSError:
+        return False
+
+
 def main(argv: Sequence[str]) -> int:
     """The exit code is 0 when a certificate was made."""
     pid, weights, circumstances, seconds = argv
     folder = state_dir() / LOCK
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if take(folder) is None:
+    if take(folder) is None or not _fits(Path(weights)):
         return 1
     if hasattr(os, "nice"):
         os.nice(19)

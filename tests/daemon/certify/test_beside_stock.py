@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -115,6 +116,18 @@ def test_one_process_does_it_at_a_time(verdicts: LeftToStock, tmp_path: Path, mo
         assert beside_stock.main([str(os.getpid()), str(tmp_path / "weights"), "these", "0"]) == 1
     finally:
         os.close(held)
+    left = verdicts.find("these")
+    assert left is not None
+    assert left.tries == 0
+
+
+def test_a_model_that_does_not_fit_once_more_is_left_alone(
+    verdicts: LeftToStock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PILOTFISH_STATE", str(tmp_path / "state"))
+    weights = tmp_path / "weights"
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=4))
+    assert beside_stock.main([str(os.getpid()), str(weights), "these", "0"]) == 1
     left = verdicts.find("these")
     assert left is not None
     assert left.tries == 0
