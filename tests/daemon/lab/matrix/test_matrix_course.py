@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -69,6 +70,16 @@ def test_rows_of_the_same_size_are_not_measured_again(child):
     ((row, new),) = course(LLAMA, known=[other]).run()
     assert new
     assert "asked" in row.failed
+
+
+def test_what_stock_does_is_added_to_a_row_that_is_known(child, monkeypatch):
+    child("raise SystemExit('asked')")
+    monkeypatch.setattr(matrix_course, "ask_stock", lambda server, path: f"{server} loads {path}")
+    known = row_of(LLAMA)
+    ((row, new),) = course(LLAMA, known=[known], server="stock").run()
+    assert (row, new) == (replace(known, stock="stock loads llama"), True)
+    ((again, new),) = course(LLAMA, known=[known, row], server="stock").run()
+    assert (again, new) == (row, False)
 
 
 def test_a_crash_costs_its_own_row_and_says_where_it_happened(child):
