@@ -69,7 +69,8 @@ def matrix(
 ) -> None:
     """Compare ids, plain and speculative, on each of them.
 
-    Every model has a process of its own: one that crashes costs its row. --jsonl keeps what is done. Ends with 1 where an answer differed or a model failed.
+    Every model has a process of its own: one that crashes costs its row. --jsonl keeps what is done. Ends with 1 where
+    an answer differed or a model failed.
     """
     chosen = [one.name for one in architectures(names)]
     course = MatrixCourse(

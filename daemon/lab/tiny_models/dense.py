@@ -55,8 +55,8 @@ DENSE_ARCHITECTURES = (
         KEYS,
         WHOLE,
     ),
-    Architecture("smollm3", "hf.co models", [_PLAIN] * 4, KEYS, EMBEDDING),
-    Architecture("glm4", "hf.co models", [{**ATTENTION, **GATED_UP, **POST_NORMS}] * 3, KEYS, WHOLE),
+    Architecture("smollm3", "models from hf.co", [_PLAIN] * 4, KEYS, EMBEDDING),
+    Architecture("glm4", "models from hf.co", [{**ATTENTION, **GATED_UP, **POST_NORMS}] * 3, KEYS, WHOLE),
     Architecture(
         "command-r",
         "command-r",
@@ -80,12 +80,13 @@ DENSE_ARCHITECTURES = (
     ),
     Architecture(
         "exaone4",
-        "hf.co models (1.2B)",
+        "models from hf.co",
         [{**without(_PLAIN, "ATTN_NORM", "FFN_NORM"), **POST_NORMS, **HEAD_NORMS}] * 3,
         KEYS,
-        EMBEDDING,
+        WHOLE,
+        embedding=1.0,  # nothing but the embeddings tells tokens apart before the first norm
     ),
     Architecture(
-        "seed_oss", "hf.co models", [{**without(_PLAIN, "FFN_NORM"), "ATTN_POST_NORM": (EMBD,)}] * 3, KEYS, WHOLE
+        "seed_oss", "models from hf.co", [{**without(_PLAIN, "FFN_NORM"), "ATTN_POST_NORM": (EMBD,)}] * 3, KEYS, WHOLE
     ),
 )
