@@ -30,7 +30,7 @@ def command() -> None:
 
 @command.command("list")
 def listed() -> None:
-    """The architectures that have a tiny model, and those that have none."""
+    """Which architectures have a tiny model, and which not."""
     for one in architectures():
         out.print(f"{one.name:<24} {one.library}", markup=False, soft_wrap=True)
     for other in NOT_MADE:
@@ -41,7 +41,7 @@ def listed() -> None:
 @click.argument("architecture")
 @click.option("--format", "kind", default="Q4_K_M", show_default=True, help="F32, or what libllama quantizes to.")
 def model(architecture: str, kind: str) -> None:
-    """Make the tiny model of ARCHITECTURE, and say where it is."""
+    """Make the one of ARCHITECTURE, and say where it is."""
     (one,) = architectures([architecture])
     click.echo(tiny_model(one, kind))
 
@@ -67,9 +67,10 @@ def matrix(
     doc: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare plain and speculative ids on a tiny model of every architecture, each in a process of its own.
+    """Compare ids, plain and speculative, on each of them.
 
-    Ends with 1 where an answer differed or a model failed.
+    Every model has a process of its own: one that crashes costs its row. --jsonl keeps what is done. Ends with 1 where
+    an answer differed or a model failed.
     """
     chosen = [one.name for one in architectures(names)]
     course = MatrixCourse(

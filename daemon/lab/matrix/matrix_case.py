@@ -12,7 +12,7 @@ class MatrixSize:
     """How much is compared for each model: `tokens` ids after each of `contexts` tokens of text."""
 
     contexts: tuple[int, ...] = (64, 400, 1200)  # tokens: below a window of 128, beyond it, and around its ring
-    tokens: int = 100
+    tokens: int = 84  # of which there are 12 times as many in a row: 3 contexts, 2 modes, 2 drafters
 
     def to_json(self) -> dict[str, Any]:
         return {"contexts": list(self.contexts), "tokens": self.tokens}

@@ -24,7 +24,10 @@ LIMIT = 600.0  # seconds for one row
 
 @dataclass(slots=True)
 class MatrixCourse:
-    """The cases to be measured, in order; those of `known` are not measured again. `server` is a stock llama-server."""
+    """The cases to be measured, in order; those of `known` are not measured again.
+
+    `server` is a stock llama-server, which is asked about every model that it was not asked about.
+    """
 
     cases: Sequence[MatrixCase]
     size: MatrixSize
@@ -37,18 +40,19 @@ class MatrixCourse:
         """Every row as it is done, and whether it is new."""
         known = {row.case: row for row in self.known if row.size == self.size}
         for case in self.cases:
-            if case in known:
-                yield known[case], False
+            row = known.get(case)
+            if row is not None and (row.stock or self.server is None):
+                yield row, False
             else:
-                yield self._row(case), True
+                yield self._row(case, row), True
 
-    def _row(self, case: MatrixCase) -> MatrixRow:
+    def _row(self, case: MatrixCase, row: MatrixRow | None) -> MatrixRow:
         self.starting(f"{case}: making it")
         try:
             path = self.find(case)
         except PilotfishError as error:
             return MatrixRow(case, self.size, failed=f"it could not be made: {error}")
-        row = _Child(case, self.size, path, self.starting).row()
+        row = row or _Child(case, self.size, path, self.starting).row()
         if self.server is None:
             return row
         self.starting(f"{case}: stock")

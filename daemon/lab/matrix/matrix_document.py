@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pilotfish.daemon.lab.matrix.matrix_case import KeptPrefix, MatrixRow, MatrixSize
-from pilotfish.daemon.lab.tiny_models.architecture import WINDOW
-from pilotfish.daemon.lab.tiny_models.catalogue import ARCHITECTURES, NOT_MADE
+from pilotfish.daemon.lab.tiny_models.architecture import WINDOW, Architecture
+from pilotfish.daemon.lab.tiny_models.catalogue import ARCHITECTURES, KINDS, NOT_MADE
 
 _HEAD = """# Models
 
@@ -15,7 +15,7 @@ you have; this page says it of every architecture that the bundled libllama load
 written by a command, not by hand:
 
 ```sh
-pilotfish lab matrix --doc docs/models.md --jsonl matrix.jsonl    # goes on where it ended; hours for all of it
+pilotfish lab matrix --doc docs/models.md --jsonl matrix.jsonl    # goes on where it ended; ten minutes for all of it
 ```
 
 Each line is a tiny model with random weights and the real vocabulary of SmolLM2 or Gemma: as many layers as one of each
@@ -34,7 +34,7 @@ is found when it is loaded.
 - **Different**: answers that were not the plain one. 0 is the promise.
 """
 
-_COLUMNS = ("weights", "lane", "widths", "rejected tokens", "prefix kept", "ids", "different", "stock llama-server")
+_COLUMNS = ("architecture", "weights", "widths", "rejected tokens", "prefix kept", "ids", "different", "lane")
 
 
 def document(rows: Sequence[MatrixRow]) -> str:
@@ -61,42 +61,51 @@ def _summary(rows: Sequence[MatrixRow]) -> Iterator[str]:
 
 
 def _tables(rows: Sequence[MatrixRow]) -> Iterator[str]:
-    about = {architecture.name: architecture for architecture in ARCHITECTURES}
-    for engine in dict.fromkeys(row.case.engine for row in rows):
-        yield f"## On {engine}\n"
-        mine = [row for row in rows if row.case.engine == engine]
-        for name in dict.fromkeys(row.case.architecture for row in mine):
-            known = about.get(name)
-            note = f" ({known.note})" if known and known.note else ""
-            yield f"**{name}**" + (f": {known.library}{note}" if known else "") + "\n"
-            group = [row for row in mine if row.case.architecture == name]
-            yield from _table(group)
+    for kind, members in KINDS.items():
+        notes = {one.name: one for one in members}
+        mine = [row for row in rows if row.case.architecture in notes]
+        if mine:
+            yield f"## {kind}\n"
+            yield from _table(mine, notes)
+            yield from _reasons(mine)
 
 
-def _table(rows: Sequence[MatrixRow]) -> Iterator[str]:
-    stock = any(row.stock for row in rows)
-    columns = _COLUMNS if stock else _COLUMNS[:-1]
+def _table(rows: Sequence[MatrixRow], notes: Mapping[str, Architecture]) -> Iterator[str]:
+    """A line for each model; what is the same as in the line above is not said again."""
+    columns = [*_COLUMNS, *(["stock llama-server"] if any(row.stock for row in rows) else [])]
     yield "| " + " | ".join(columns) + " |"
     yield "|" + "---|" * len(columns)
+    before = ""
     for row in rows:
-        cells = [row.case.format, *_cells(row), row.stock]
+        about = notes[row.case.architecture]
+        name = f"**{about.name}**: {'; '.join(filter(None, (about.library, about.note)))}"
+        cells = ["" if name == before else name, f"{row.case.format}, {row.case.engine}", *_cells(row), row.stock]
+        before = name
         yield "| " + " | ".join(cells[: len(columns)]) + " |"
     yield ""
+
+
+def _reasons(rows: Sequence[MatrixRow]) -> Iterator[str]:
+    """Why lanes are no wider, each reason with the models that it is about."""
     for reason in dict.fromkeys(row.reason for row in rows if row.reason):
-        kinds = ", ".join(row.case.format for row in rows if row.reason == reason)
-        yield f"{kinds}: {reason}.\n"
+        about: dict[str, list[str]] = {}
+        for row in rows:
+            if row.reason == reason:
+                about.setdefault(row.case.architecture, []).append(row.case.format)
+        yield f"- {reason}: " + "; ".join(f"{name} {', '.join(kinds)}" for name, kinds in about.items())
+    yield ""
 
 
 def _cells(row: MatrixRow) -> list[str]:
     if row.failed:
         return [f"**failed**: {_one_line(row.failed)}", "", "", "", "", ""]
     return [
-        row.lane,
         spans(row.widths),
         row.rollback,
         ", ".join(map(_kept, row.kept)),
         str(sum(one.tokens for one in row.compared)),
         f"**{row.differences}**" if row.differences else "0",
+        row.lane,
     ]
 
 

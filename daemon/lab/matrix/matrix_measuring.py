@@ -22,6 +22,7 @@ SHARED = (48, 600)  # ids that a second prompt begins with as the first: less th
 _OWN = 24  # ids that each of the two has besides
 _AFTER = 8  # ids of the answers to them
 _ROOM = 64  # cells for what a lane pads
+_ALONE = 24  # ids of an answer that is compared with nothing
 
 Stage = Callable[[str], None]
 
@@ -94,7 +95,14 @@ def _second_prompt(bench: _Bench, shared: int) -> KeptPrefix:
 
 
 def _all_compared(bench: _Bench, size: MatrixSize, stage: Stage) -> tuple[tuple[Compared, ...], int]:
-    """Every answer beside the plain one, and how varied the least varied one was."""
+    """Every answer beside the plain one, and how varied the least varied one was.
+
+    Nothing is drafted in a lane of one width: one answer then shows that the model computes at all.
+    """
+    if bench.subject.engine.lane.max_width == 1:
+        stage("decoding plainly")
+        alone = bench.subject.answer(bench.request(0, max(size.contexts), MODES[0], _ALONE), None)
+        return (), len(set(alone.tokens))
     compared: list[Compared] = []
     distinct = size.tokens
     for context in size.contexts:
@@ -110,10 +118,9 @@ def _all_compared(bench: _Bench, size: MatrixSize, stage: Stage) -> tuple[tuple[
 def _compared(
     bench: _Bench, request: GenerationRequest, mode: Mode, plain: tuple[int, ...], stage: Stage
 ) -> Iterator[Compared]:
-    """With the product's own drafter, and one that is partly right. Nothing is drafted in a lane of one width."""
-    lane = bench.subject.engine.lane
-    suffix, _, partly_right, _ = contenders_for(lane)
-    for contender in (suffix, partly_right) if lane.max_width > 1 else ():
+    """With the product's own drafter, and one that is partly right."""
+    suffix, _, partly_right, _ = contenders_for(bench.subject.engine.lane)
+    for contender in (suffix, partly_right):
         stage(f"{mode.name} after {len(request.prompt)} tokens with {contender.title}")
         got = bench.subject.answer(request, contender, plain)
         timings = got.outcome.timings

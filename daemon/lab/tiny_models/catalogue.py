@@ -15,7 +15,13 @@ from pilotfish.daemon.lab.tiny_models.stateful import STATEFUL_ARCHITECTURES
 from pilotfish.daemon.lab.tiny_models.windowed import WINDOWED_ARCHITECTURES
 from pilotfish.hooks.errors import UsageError
 
-ARCHITECTURES = (*DENSE_ARCHITECTURES, *SPARSE_ARCHITECTURES, *WINDOWED_ARCHITECTURES, *STATEFUL_ARCHITECTURES)
+KINDS = {
+    "Attention to everything": DENSE_ARCHITECTURES,
+    "Mixtures of experts": SPARSE_ARCHITECTURES,
+    "Sliding windows": WINDOWED_ARCHITECTURES,
+    "Running states": STATEFUL_ARCHITECTURES,
+}
+ARCHITECTURES = tuple(architecture for kind in KINDS.values() for architecture in kind)
 
 NOT_MADE = (
     NotMade("mllama", "llama3.2-vision", "libllama has no such architecture: Ollama's own engine computed it"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotfish.daemon.lab.tiny_models.architecture import EMBD, KV, VOCAB, Architecture, Q, Words
+from pilotfish.daemon.lab.tiny_models.architecture import EMBD, HIDDEN, KV, VOCAB, Architecture, Q, Words
 from pilotfish.daemon.lab.tiny_models.parts import (
     ATTENTION,
     BIASES,
@@ -21,6 +21,7 @@ from pilotfish.daemon.lab.tiny_models.parts import (
 _PLAIN = {**ATTENTION, **DENSE}
 _WHOLE_B = {**WHOLE, "OUTPUT_NORM.bias": (EMBD,)}
 _JOINT_QKV = {**without(ATTENTION, "ATTN_Q", "ATTN_K", "ATTN_V"), "ATTN_QKV": (Q + 2 * KV, EMBD)}
+_UP_DOWN_B = {**UP_DOWN, "FFN_UP.bias": (HIDDEN,), "FFN_DOWN.bias": (EMBD,)}
 _NORM_BIASES = {"ATTN_NORM.bias": (EMBD,), "FFN_NORM.bias": (EMBD,)}
 _MROPE = {**KEYS, "rope.dimension_sections": [12, 10, 10, 0]}
 
@@ -35,11 +36,7 @@ DENSE_ARCHITECTURES = (
     Architecture(
         "phi2",
         "phi",
-        [
-            {**without(ATTENTION), **BIASES, "ATTN_NORM.bias": (EMBD,), "ATTN_OUT.bias": (EMBD,), **UP_DOWN}
-            | {"FFN_UP.bias": (UP_DOWN["FFN_UP"][0],), "FFN_DOWN.bias": (EMBD,)}
-        ]
-        * 3,
+        [{**ATTENTION, **BIASES, "ATTN_NORM.bias": (EMBD,), "ATTN_OUT.bias": (EMBD,), **_UP_DOWN_B}] * 3,
         {**KEYS, **LAYER_NORM, "rope.dimension_count": 32},
         {**_WHOLE_B, "OUTPUT.bias": (VOCAB,)},
     ),
@@ -58,8 +55,8 @@ DENSE_ARCHITECTURES = (
         KEYS,
         WHOLE,
     ),
-    Architecture("smollm3", "hf.co models", [_PLAIN] * 4, KEYS, EMBEDDING),
-    Architecture("glm4", "hf.co models", [{**ATTENTION, **GATED_UP, **POST_NORMS}] * 3, KEYS, WHOLE),
+    Architecture("smollm3", "models from hf.co", [_PLAIN] * 4, KEYS, EMBEDDING),
+    Architecture("glm4", "models from hf.co", [{**ATTENTION, **GATED_UP, **POST_NORMS}] * 3, KEYS, WHOLE),
     Architecture(
         "command-r",
         "command-r",
@@ -77,30 +74,19 @@ DENSE_ARCHITECTURES = (
     Architecture(
         "starcoder2",
         "starcoder2",
-        [
-            {
-                **ATTENTION,
-                **BIASES,
-                **_NORM_BIASES,
-                "ATTN_OUT.bias": (EMBD,),
-                "FFN_NORM": (EMBD,),
-                **UP_DOWN,
-                "FFN_UP.bias": (UP_DOWN["FFN_UP"][0],),
-                "FFN_DOWN.bias": (EMBD,),
-            }
-        ]
-        * 3,
+        [{**ATTENTION, **BIASES, **_NORM_BIASES, "ATTN_OUT.bias": (EMBD,), "FFN_NORM": (EMBD,), **_UP_DOWN_B}] * 3,
         {**KEYS, **LAYER_NORM},
         _WHOLE_B,
     ),
     Architecture(
         "exaone4",
-        "hf.co models (1.2B)",
+        "models from hf.co",
         [{**without(_PLAIN, "ATTN_NORM", "FFN_NORM"), **POST_NORMS, **HEAD_NORMS}] * 3,
         KEYS,
-        EMBEDDING,
+        WHOLE,
+        embedding=1.0,  # nothing but the embeddings tells tokens apart before the first norm
     ),
     Architecture(
-        "seed_oss", "hf.co models", [{**without(_PLAIN, "FFN_NORM"), "ATTN_POST_NORM": (EMBD,)}] * 3, KEYS, WHOLE
+        "seed_oss", "models from hf.co", [{**without(_PLAIN, "FFN_NORM"), "ATTN_POST_NORM": (EMBD,)}] * 3, KEYS, WHOLE
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -40,8 +41,9 @@ def tiny_model(architecture: Architecture, kind: str, seed: int = 0) -> Path:
 
 
 def _digest(architecture: Architecture, seed: int) -> str:
-    """Changes with the declaration, so that a model of an older one is not taken for it."""
-    return f"{zlib.crc32(repr((architecture, seed)).encode()):08x}"
+    """Changes with what is declared, so that a model of an older declaration is not taken for it."""
+    about_people = replace(architecture, library="", note="")
+    return f"{zlib.crc32(repr((about_people, seed)).encode()):08x}"
 
 
 def write(architecture: Architecture, path: Path, seed: int = 0) -> None:

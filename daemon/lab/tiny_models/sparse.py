@@ -53,7 +53,7 @@ SPARSE_ARCHITECTURES = (
     Architecture("llama (experts)", "mixtral", [{**ATTENTION, **MIXTURE}] * 3, {**KEYS, **SPARSE}, WHOLE),
     Architecture(
         "qwen2moe",
-        "hf.co models",
+        "models from hf.co",
         [{**ATTENTION, **BIASES, **MIXTURE, **SHARED, **SHARED_GATE}] * 3,
         {**KEYS, **SPARSE, **_SHARED_SIZE},
         WHOLE,
@@ -74,7 +74,7 @@ SPARSE_ARCHITECTURES = (
     ),
     Architecture(
         "olmoe",
-        "hf.co models",
+        "models from hf.co",
         [
             {
                 **ATTENTION,
@@ -91,7 +91,7 @@ SPARSE_ARCHITECTURES = (
     ),
     Architecture(
         "glm4moe",
-        "hf.co models",
+        "models from hf.co",
         [{**_GLM, **_DENSE_HERE}, *[{**_GLM, **ROUTED, **SHARED, **EXPERT_BIAS}] * 2],
         {**KEYS, **_LED},
         WHOLE,

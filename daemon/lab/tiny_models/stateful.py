@@ -89,7 +89,7 @@ STATEFUL_ARCHITECTURES = (
     ),
     Architecture(
         "nemotron_h",
-        "hf.co models",
+        "models from hf.co",
         [MAMBA2, ATTENTION, {"ATTN_NORM": (EMBD,), **UP_DOWN}, MAMBA2],
         {**_NEMOTRON, **_NEMOTRON_ORDER},
         EMBEDDING,
@@ -134,10 +134,10 @@ STATEFUL_ARCHITECTURES = (
         },
         _LFM2,
     ),
-    Architecture("mamba2", "hf.co models", [MAMBA2] * 3, {**_NO_ATTENTION, **state_keys(INNER)}, EMBEDDING),
+    Architecture("mamba2", "models from hf.co", [MAMBA2] * 3, {**_NO_ATTENTION, **state_keys(INNER)}, EMBEDDING),
     Architecture(
         "falcon-h1",
-        "hf.co models",
+        "models from hf.co",
         [{**MAMBA2, **ATTENTION, **_FFN, "FFN_NORM.": (EMBD,)}] * 3,
         {**KEYS, **state_keys(INNER)},
         EMBEDDING,

@@ -96,7 +96,7 @@ WINDOWED_ARCHITECTURES = (
         {**KEYS, **_WINDOW, "rope.freq_base": 1000000.0},
         EMBEDDING,
         Words.GEMMA,
-        embedding=0.017,
+        embedding=0.01,
         window=WINDOW,
     ),
     Architecture(

@@ -79,6 +79,20 @@ def test_everything_is_measured_side_by_side_and_reported(bench, stock, tmp_path
         assert words in done.output
 
 
+@pytest.mark.parametrize(("words", "kind"), [((), "Q4_0"), (("--quantization", "F16"), "F16")])
+def test_a_model_like_a_larger_one_is_made_in_the_format_asked_for(bench, stock, monkeypatch, words, kind):
+    made = []
+
+    def enlarged(source, like, kind, report):
+        made.append((like, kind))
+        return source
+
+    monkeypatch.setattr("pilotfish.daemon.lab.real_text.enlarged.enlarged", enlarged)
+    done = bench("--quick", "--llama-server", str(stock), "--task", "tale", "--like", "3b", *words, "--json", "-")
+    assert made == [("3b", kind)]
+    assert json.loads(done.stdout)["about"]["weights"] == f"{kind}, like 3b"
+
+
 def test_without_a_stock_server_the_run_goes_on_and_says_so(bench, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     done = bench("--quick", "--json", "-")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -71,6 +72,16 @@ def test_rows_of_the_same_size_are_not_measured_again(child):
     assert "asked" in row.failed
 
 
+def test_what_stock_does_is_added_to_a_row_that_is_known(child, monkeypatch):
+    child("raise SystemExit('asked')")
+    monkeypatch.setattr(matrix_course, "ask_stock", lambda server, path: f"{server} loads {path}")
+    known = row_of(LLAMA)
+    ((row, new),) = course(LLAMA, known=[known], server="stock").run()
+    assert (row, new) == (replace(known, stock="stock loads llama"), True)
+    ((again, new),) = course(LLAMA, known=[known, row], server="stock").run()
+    assert (again, new) == (row, False)
+
+
 def test_a_crash_costs_its_own_row_and_says_where_it_happened(child):
     child(f"""
         import json, os, sys
@@ -97,12 +108,14 @@ def test_a_model_that_cannot_be_made_is_a_row_with_the_reason():
 
 
 def test_the_page_has_a_line_for_each_model_and_counts_what_was_compared():
-    text = document(
-        [row_of(), row_of(QWEN, 3), MatrixRow(MatrixCase("phi3", "Q8_0", "llama"), SIZE, failed="no | way")]
-    )
-    assert "3 models, of which 2 speculate and 1 failed; 24 ids compared, 1 answers different." in text
-    assert "| Q4_0 | flash | 1 to 3, 8 | cuts the tail | 47 of 48, 0 of 600 | 8 | 0 |" in text
-    assert "| Q4_0 | flash | 1 to 3, 8 | cuts the tail | 47 of 48, 0 of 600 | 16 | **1** |" in text
+    again = MatrixCase("llama", "Q8_0", "llama")
+    failed = MatrixRow(MatrixCase("phi3", "Q8_0", "llama"), SIZE, failed="no | way")
+    text = document([row_of(reason="too narrow"), row_of(again, reason="too narrow"), row_of(QWEN, 3), failed])
+    assert "4 models, of which 3 speculate and 1 failed; 32 ids compared, 1 answers different." in text
+    assert " | Q4_0, llama | 1 to 3, 8 | cuts the tail | 47 of 48, 0 of 600 | 8 | 0 | flash |" in text
+    assert " | Q4_0, llama | 1 to 3, 8 | cuts the tail | 47 of 48, 0 of 600 | 16 | **1** | flash |" in text
+    assert text.index("## Attention to everything") < text.index("**llama**") < text.index("## Running states")
+    assert "- too narrow: llama Q4_0, Q8_0" in text
     assert "**failed**: no / way" in text
     assert "8 ids after 32 and 300 tokens" in " ".join(text.split())
     assert "- `mllama`" in text

@@ -31,7 +31,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny(tmp_path):
-    """A llama of 256 numbers a token; a fourth of the vocabulary is enough."""
+    """A llama of one block and 256 numbers a token."""
     return write_llama(tmp_path / "tiny.gguf")
 
 
