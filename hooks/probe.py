@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from pilotfish.hooks.types import EnginePin
+from pilotfish.hooks.types import EnginePin, JointStep
 
 
 @runtime_checkable
@@ -53,6 +53,25 @@ class ReadsLogits(Protocol):
     def logits(self, tokens: Sequence[int], width: int) -> bytes:
         """One forward as `Probe.rows`; the tokens' rows, `(len(tokens), n_vocab)` float32 in this machine's order."""
         ...
+
+
+@runtime_checkable
+class StepsTogether(Protocol):
+    """A probe of an engine that `VerifiesTogether`, where requests at once may share forwards."""
+
+    def together(self, sequences: int, *, exact: bool) -> JointStep | None:
+        """Time plain steps of `sequences` requests in one forward; None where they take turns.
+
+        With `exact` only as many share it as were found to keep the rows that each has alone. Raises EngineError.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsPromptsApart(Protocol):
+    """A probe of an engine that `ReadsPromptsFast`."""
+
+    prompts_apart: bool  # whether a lane in the probe's setting reads prompts of a whole block with stock's cache types
 
 
 @runtime_checkable

@@ -26,7 +26,8 @@ A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Wha
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
 `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
 `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RemembersConversations`, `KeepsConversations` and
-`ReadsPromptsFast`; of its sessions, `ShiftsContext`; of its probes, `ReadsLogits` and `TellsEdges`.
+`ReadsPromptsFast`; of its sessions, `ShiftsContext`; of its probes, `ReadsLogits`, `StepsTogether`,
+`ReadsPromptsApart` and `TellsEdges`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pilotfish.hooks.drafter import (
     SpeaksVocabulary,
     TellsStatus,
 )
-from pilotfish.hooks.probe import Probe, ReadsLogits, TellsEdges
+from pilotfish.hooks.probe import Probe, ReadsLogits, ReadsPromptsApart, StepsTogether, TellsEdges
 from pilotfish.hooks.target import Rows, ShiftsContext, TargetEngine, TargetSession, Tokenizer
 from pilotfish.hooks.target_capabilities import (
     HasSlots,
@@ -80,6 +81,7 @@ __all__ = [
     "MayEnd",
     "Probe",
     "ReadsLogits",
+    "ReadsPromptsApart",
     "ReadsPromptsFast",
     "ReadsVocabularies",
     "RefusesModels",
@@ -90,6 +92,7 @@ __all__ = [
     "ShiftsContext",
     "SlotSession",
     "SpeaksVocabulary",
+    "StepsTogether",
     "TargetEngine",
     "TargetSession",
     "TellsDevices",

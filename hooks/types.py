@@ -222,6 +222,15 @@ class Footprint:
         return self.weights + self.cache
 
 
+class JointStep(NamedTuple):
+    """What plain steps of several requests at once take: `joined` of them share a forward of `seconds`, beside `alone`
+    seconds for one of them by itself."""
+
+    joined: int
+    seconds: float
+    alone: float
+
+
 class DeviceMemory(NamedTuple):
     """What an engine says of an accelerator's memory, in bytes. `shared`: it is the system's own memory."""
 

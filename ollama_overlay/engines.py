@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE, Config
+from pilotfish.daemon.registry.chosen_verifier import usable_verifier
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import CertifiableVerifier
+from pilotfish.hooks.errors import PilotfishError
 from pilotfish.ollama_overlay import known_abi
 from pilotfish.ollama_overlay.ollama_libraries import choose
 
@@ -43,12 +43,11 @@ def _find(name: str, registry: Registry, config: Config, folder: Path, state_dir
     if name == STOCK_ENGINE:
         libllama = choose(config.engine.libllama, folder, state_dir)
         return FoundEngine(name, libllama.usable, f"{package}: {libllama.remark}")
-    verifier = registry.verifier(name)
+    if registry.verifier(name) is None:
+        return FoundEngine(name, False, f"{package}: its plugin could not be loaded; see: pilotfish status")
     try:
-        if not isinstance(verifier, CertifiableVerifier):
-            raise EngineError("its plugin could not be loaded; see: pilotfish status")
-        verifier.fingerprint(state_dir)
-    except (EngineError, OSError) as error:
+        usable_verifier(registry, name, state_dir)
+    except (PilotfishError, OSError) as error:
         return FoundEngine(name, False, f"{package}: {error}")
     return FoundEngine(name, True, package)
 

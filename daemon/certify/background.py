@@ -53,8 +53,12 @@ def _certify(job: dict[str, Any]) -> int:
     )
 
     pin, options = pin_from_json(job["pin"]), options_from_json(job["options"])
-    verifiers = fit_verifiers(Registry.load(files.load_or_last_good()), job["engines"], options)
-    certificate, path = certify(pin, verifiers, options, parity=Parity(job["parity"]), budget=job["budget"])
+    config = files.load_or_last_good()
+    verifiers = fit_verifiers(Registry.load(config), job["engines"], options)
+    apart = config.for_model(pin.name).engine.prompts == "fast"
+    certificate, path = certify(
+        pin, verifiers, options, parity=Parity(job["parity"]), budget=job["budget"], prompts_apart=apart
+    )
     log.info("%s: %s: %s", certificate.model, "certified" if path else "not certified", certificate.summary())
     return 0 if path else 1
 

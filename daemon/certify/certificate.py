@@ -29,7 +29,7 @@ from pilotfish.manifests.remembered import write_atomically
 
 log = logging.getLogger("pilotfish.certificates")
 
-FORMAT = 4  # counted up when what is measured, or what it means, changes
+FORMAT = 5  # counted up when what is measured, or what it means, changes
 FOLDER = "certificates"
 DEARER = 1.05  # a ratio worth mentioning
 
@@ -48,6 +48,7 @@ class Identity:
     flash_attention: bool | None
     environment: tuple[tuple[str, str], ...]  # what it tells the engine
     parity: Parity = Parity.LANE
+    slots: int = 1  # requests at once, for which the lane is the fastest
 
     @property
     def key(self) -> str:
@@ -75,6 +76,7 @@ def identity_of(
         flash_attention=options.flash_attention,
         environment=tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("GGML_"))),
         parity=parity,
+        slots=options.slots,
     )
 
 

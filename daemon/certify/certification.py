@@ -30,12 +30,14 @@ def certify(
     *,
     parity: Parity = Parity.LANE,
     budget: float = BUDGET,
+    prompts_apart: bool = True,
     progress: Progress = silent,
 ) -> tuple[Certificate, Path | None]:
     """Certify `pin` and keep the certificate under `options.state_dir`; the certificate and its file, None if not kept.
 
-    The fastest exact lane of any of `verifiers` is chosen. Raises EngineError when none of them offers a probe,
-    EngineError or BrokenModel when none loads the model.
+    The fastest exact lane of any of `verifiers` is chosen, for as many requests at once as the launch has slots, and
+    with long prompts read as fast as an engine can if `prompts_apart`. Raises EngineError when none of them offers a
+    probe, EngineError or BrokenModel when none loads the model.
     """
     identity = identity_for(pin, verifiers, options, parity)
     if identity is None:
@@ -53,6 +55,8 @@ def certify(
         options,
         engines=tuple(verifier.name for verifier in verifiers if verifier.name in engines),
         text=SAMPLE,
+        bos=pin.tokenizer.bos if pin.tokenizer.add_bos else None,
+        prompts_apart=prompts_apart,
         keep_stock=has_room_twice(pin),
         known=Suitability(pin, engines, options),
         architecture=pin.architecture,

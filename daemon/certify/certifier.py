@@ -24,6 +24,7 @@ from pilotfish.daemon.certify.lanes import (
     Measured,
     Offer,
     affordable,
+    company_ratio,
     offers,
     plain_ratio,
     ranges,
@@ -155,7 +156,9 @@ class Certifier:
         reasons = ["only single steps are alike in every setting tried"] if tried and not found else []
         if refused and self._evidence is None:
             offer, measured = min(refused, key=lambda pair: plain_ratio(pair[0].lane, pair[1]))
-            ratio = plain_ratio(offer.lane, measured)
+            ratio, slots = plain_ratio(offer.lane, measured), self._task.options.slots
             figures = f"{ratio:.2f}x {reference(self._survey.reference)}, prompts {measured.prompt_ratio:.2f}x"
+            if slots > 1:
+                figures += f", {slots} requests at once {company_ratio(offer.lane, measured):.2f}x"
             reasons.append(f"widths {ranges(offer.lane.widths)} are alike, but plain steps would take {figures}")
         return "; ".join([*reasons, *self._notes])

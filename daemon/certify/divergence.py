@@ -20,7 +20,7 @@ from pilotfish.hooks.protocols import ReadsLogits
 ROWS = 200
 LEAST_ROWS = 40  # on a model too slow for all of them: a library that computes something else shows at once
 WIDTH = 8  # rows of one forward, for the price of two or three steps
-START = 32  # tokens of context before the first row
+START = 160  # tokens of context before the first row: more than one prompt block, so that wrong wide kernels show
 TEXT = 1  # the number of the material
 
 
@@ -67,11 +67,12 @@ def _blocks(driver: ProbeDriver, count: int) -> Iterator[bytes]:
     probe = driver.probe
     if not isinstance(probe, ReadsLogits):
         raise EngineError("its rows cannot be read, so that nobody knows how far they are from libllama's")
-    count = min(count, (probe.n_ctx - START) // WIDTH * WIDTH)
+    start = min(START, probe.n_ctx // 2)
+    count = min(count, (probe.n_ctx - start) // WIDTH * WIDTH)
     if count <= 0:
         raise EngineError(f"a context of {probe.n_ctx} tokens has no room for rows to compare with libllama's")
-    ids = driver.goto(Site(TEXT, START, count), START + count)
-    for at in range(START, START + count, WIDTH):
+    ids = driver.goto(Site(TEXT, start, count), start + count)
+    for at in range(start, start + count, WIDTH):
         driver.deadline.check()
         yield probe.logits(ids[at : at + WIDTH], WIDTH)
 

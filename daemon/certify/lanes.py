@@ -20,6 +20,7 @@ PLAIN_SHARE = 0.5  # of the tokens are taken to come from plain steps: nothing w
 ACCEPTANCE = 0.8  # of each further proposed token, for the others
 LOAD_TOKENS = 10_000.0  # generated per load: what loading takes longer than stock's is spread over so many
 PROMPT_TOKENS = 2.0  # prompt tokens fed per generated token; conversations reuse most of theirs
+LONG_PROMPTS = 0.5  # of prompt tokens are in prompts of a whole block and more
 PLAIN_TOLERANCE = 1.15  # plain decoding in a lane may cost this many of stock's: timing noise, not a budget
 MAX_TOLERANCE = 1.5  # however noisy the machine
 NEAR = 1.03  # prices this close are the same price
@@ -47,9 +48,11 @@ Costs = Mapping[tuple[int, int], float]  # (width, position) -> seconds
 class Measured:
     """One setting, measured. `stock_costs` and `stock_prefill` were taken in turns with its own.
 
-    `prefill` is seconds per prompt token, `load` seconds until the first forward, `noise` how much slower than the
-    fastest stock's median step was, `divergence` how far another engine's rows are from libllama's (None: not known).
-    With `trouble` the setting is of no use and the rest may be missing.
+    `prefill` is seconds per prompt token, `long_prefill` those of long prompts where they are read otherwise, `load`
+    seconds until the first forward, `noise` how much slower than the fastest stock's median step was, `divergence` how
+    far another engine's rows are from libllama's (None: not known). `company` is what each of the launch's requests at
+    once pays for a plain step, in steps of a request alone: 1 where there is one, or they take turns. With `trouble`
+    the setting is of no use and the rest may be missing.
     """
 
     setting: EngineSetting
@@ -63,11 +66,21 @@ class Measured:
     stock_load: float = 0.0
     divergence: float | None = None
     trouble: str = ""
+    long_prefill: float | None = None
+    company: float = 1.0
+    stock_company: float = 1.0
+
+    @property
+    def prompt_seconds(self) -> float:
+        """Seconds per prompt token, long prompts and short ones together."""
+        if self.long_prefill is None:
+            return self.prefill
+        return LONG_PROMPTS * self.long_prefill + (1 - LONG_PROMPTS) * self.prefill
 
     @property
     def prompt_ratio(self) -> float:
         """What feeding a prompt costs, relative to stock."""
-        return self.prefill / self.stock_prefill if self.stock_prefill else 1.0
+        return self.prompt_seconds / self.stock_prefill if self.stock_prefill else 1.0
 
     @property
     def load_share(self) -> float:
@@ -138,8 +151,8 @@ def _offer(measured: Measured, stock: Measured, widths: tuple[int, ...], limit: 
     lane = Lane(measured.setting.title, widths, measured.setting, parity, max_context=limit)
     return Offer(
         lane,
-        expected_seconds(lane, measured.costs, measured.prefill) + measured.load_share,
-        plain_seconds(measured.stock_costs, measured.stock_prefill),
+        expected_seconds(lane, measured.costs, measured.prompt_seconds, _company(lane, measured)) + measured.load_share,
+        plain_seconds(measured.stock_costs, measured.stock_prefill, measured.stock_company),
     )
 
 
@@ -149,25 +162,31 @@ def same_steps(measured: Measured, stock: Measured) -> bool:
     return bool(sites) and all(agree(measured.rows[site][1], stock.rows[site][1]) for site in sites)
 
 
-def plain_seconds(costs: Costs, prefill: float) -> float:
-    """Seconds per generated token without speculation, prompt included."""
+def plain_seconds(costs: Costs, prefill: float, company: float = 1.0) -> float:
+    """Seconds per generated token without speculation, prompt included, of as many requests as `company` is for."""
     singles = [seconds for (width, _), seconds in costs.items() if width == 1]
-    return sum(singles) / max(1, len(singles)) + PROMPT_TOKENS * prefill
+    return company * sum(singles) / max(1, len(singles)) + PROMPT_TOKENS * prefill
 
 
-def expected_seconds(lane: Lane, costs: Costs, prefill: float) -> float:
+def expected_seconds(lane: Lane, costs: Costs, prefill: float, company: float = 1.0) -> float:
     """Seconds per generated token, prompt included, under the assumptions at the top of this file."""
     positions = sorted({position for _, position in costs})
-    per_token = [_per_token(lane, costs, position) for position in positions]
+    per_token = [_per_token(lane, costs, position, company) for position in positions]
     return sum(per_token) / max(1, len(per_token)) + PROMPT_TOKENS * prefill
 
 
-def _per_token(lane: Lane, costs: Costs, position: int) -> float:
-    plain = cost_at(costs, lane.widths[0], position)
+def _per_token(lane: Lane, costs: Costs, position: int, company: float) -> float:
+    """In company drafts are verified alone, or not at all where plain steps together give more."""
+    plain = company * cost_at(costs, lane.widths[0], position)
     if lane.max_context is not None and position >= lane.max_context:
         return plain
     rounds = [cost_at(costs, width, position) / _committed(width) for width in lane.widths]
-    return PLAIN_SHARE * plain + (1 - PLAIN_SHARE) * min(rounds)
+    return PLAIN_SHARE * plain + (1 - PLAIN_SHARE) * min(plain, *rounds)
+
+
+def _company(lane: Lane, measured: Measured) -> float:
+    """Steps that are padded were not timed together."""
+    return measured.company if lane.widths[0] == 1 else 1.0
 
 
 def _committed(width: int) -> float:
@@ -204,16 +223,22 @@ def plain_ratio(lane: Lane, measured: Measured) -> float:
     return sum(own for own, _ in pairs) / stock if stock else 1.0
 
 
+def company_ratio(lane: Lane, measured: Measured) -> float:
+    """What the lane's plain step costs each of the launch's requests at once, relative to stock's."""
+    return plain_ratio(lane, measured) * _company(lane, measured) / measured.stock_company
+
+
 def affordable(offer: Offer, measured: Measured) -> bool:
-    """Whether the lane costs nothing when nothing is drafted: its plain steps, and they and prompts together.
+    """Whether the lane costs nothing when nothing is drafted: its plain steps, and they and prompts together, whether
+    one request is answered or as many as there are slots.
 
     Where timings scatter more than the tolerance, a difference within the scatter counts as none. A padded lane gets
     no such credit, and must be expected to gain something besides.
     """
-    steps = plain_ratio(offer.lane, measured)
+    steps = max(plain_ratio(offer.lane, measured), company_ratio(offer.lane, measured))
     prompts = PROMPT_TOKENS * measured.stock_prefill
     stock_steps = offer.stock_seconds - prompts
-    both = (steps * stock_steps + PROMPT_TOKENS * measured.prefill) / offer.stock_seconds
+    both = (steps * stock_steps + PROMPT_TOKENS * measured.prompt_seconds) / offer.stock_seconds
     if offer.lane.widths[0] > 1:
         return steps <= PLAIN_TOLERANCE and both <= PLAIN_TOLERANCE and offer.ratio < 1
     tolerance = min(max(PLAIN_TOLERANCE, measured.noise), MAX_TOLERANCE)

@@ -132,8 +132,9 @@ def _most_alike(pin: TargetPin, store: CertificateStore, identity: Identity) -> 
 
 
 def _compares(certificate: Certificate, identity: Identity) -> bool:
-    """Whether its choice was made among the same engines, on the same machine, for layers in the same place."""
-    return {"engines", "device", "gpu_layers"}.isdisjoint(certificate.identity.differences(identity))
+    """Whether its choice was made among the same engines, on the same machine, for layers in the same place and as many
+    requests at once."""
+    return {"engines", "device", "gpu_layers", "slots"}.isdisjoint(certificate.identity.differences(identity))
 
 
 @contextlib.contextmanager

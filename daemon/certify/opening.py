@@ -46,4 +46,4 @@ class Opener:
         self._text = text
         self.versions[setting.engine] = probe.engine.version
         block = prompt_block(self._task.options, setting.engine)
-        return Opened(setting, ProbeDriver(probe, Material(probe.n_vocab, text), deadline, block), load)
+        return Opened(setting, ProbeDriver(probe, Material(probe.n_vocab, text, self._task.bos), deadline, block), load)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from pilotfish.daemon.certify.lanes import ALL_WIDTHS, Costs, Measured, Rows, Site, cost_at
@@ -19,13 +20,20 @@ from pilotfish.daemon.certify.measure import (
 )
 from pilotfish.daemon.certify.opening import Opened
 from pilotfish.daemon.certify.probe_driver import ProbeDriver
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.protocols import ReadsPromptsApart, StepsTogether
 
+log = logging.getLogger("pilotfish.certifier")
+
+MOVED = 1.03  # of what stock takes: a prompt that is read with its cache types, the move of its cells included
 GLANCE_SHARE = 0.7  # of the time left, which a glance may be expected to take: other work may slow it down
 
 LEEWAY = 0.3  # of a site's share of the time, for the last width that is begun at each
 
 
-def measure_stock(opened: Opened, sites: Sequence[Site], n_ctx: int, *, own: bool, alone: bool) -> Measured:
+def measure_stock(
+    opened: Opened, sites: Sequence[Site], n_ctx: int, *, own: bool, alone: bool, slots: int = 1
+) -> Measured:
     """Stock settings: all of them where their own lane is wanted, otherwise what candidates are compared with.
 
     With `alone` no candidate can be timed in turns with them, prompts neither, so that they are timed here.
@@ -36,7 +44,7 @@ def measure_stock(opened: Opened, sites: Sequence[Site], n_ctx: int, *, own: boo
         rows = {s: glance(driver, s, ALL_WIDTHS) if own else _single_steps(driver, s) for s in sites}
     samples = time_costs([(driver, COST_WIDTHS if own else (1,))], cost_positions(n_ctx))[0]
     prefill = time_prefill([driver], n_ctx)[0] if own or alone else 0.0
-    costs = fastest(samples)
+    costs, together = fastest(samples), company(driver, slots, exact=False)
     return Measured(
         opened.setting,
         rows,
@@ -47,6 +55,8 @@ def measure_stock(opened: Opened, sites: Sequence[Site], n_ctx: int, *, own: boo
         noise=noise(samples),
         load=opened.load,
         stock_load=opened.load,
+        company=company(driver, slots, exact=True) if own else together,
+        stock_company=together,
         trouble=driver.probe.obstacle,
     )
 
@@ -55,8 +65,20 @@ def _single_steps(driver: ProbeDriver, site: Site) -> Rows:
     return {1: tuple(driver.walk(site, 1, GLANCE_LEAST))}
 
 
-def price(opened: Opened, widths: Sequence[int], stock: Measured, beside: ProbeDriver | None, n_ctx: int) -> Measured:
-    """A candidate, timed in turns with stock's probe `beside`; without one, compared with `stock`."""
+def price(
+    opened: Opened,
+    widths: Sequence[int],
+    stock: Measured,
+    beside: ProbeDriver | None,
+    n_ctx: int,
+    *,
+    slots: int = 1,
+    apart: bool = False,
+) -> Measured:
+    """A candidate, timed in turns with stock's probe `beside`; without one, compared with `stock`.
+
+    For a launch with `slots` slots; `apart`: long prompts are read with stock's cache types where the engine can.
+    """
     driver = opened.driver
     timed = tuple(width for width in COST_WIDTHS if width <= widths[-1])
     if beside is None:
@@ -69,12 +91,39 @@ def price(opened: Opened, widths: Sequence[int], stock: Measured, beside: ProbeD
         opened.setting,
         costs=fastest(samples),
         prefill=prefill,
+        long_prefill=MOVED * stock_prefill if apart and _as_stock_reads(opened) else None,
         stock_costs=stock_costs,
         stock_prefill=stock_prefill,
         noise=scatter,
         load=opened.load,
         stock_load=stock.load,
+        company=company(driver, slots, exact=True),
+        stock_company=stock.company,
     )
+
+
+def _as_stock_reads(opened: Opened) -> bool:
+    """Whether long prompts are read apart, and by the code that stock reads them with."""
+    probe, setting = opened.driver.probe, opened.setting
+    able = isinstance(probe, ReadsPromptsApart) and probe.prompts_apart
+    return able and setting.repack and not setting.environment
+
+
+def company(driver: ProbeDriver, slots: int, *, exact: bool) -> float:
+    """What one of `slots` requests at once pays for a plain step, in steps of a request alone.
+
+    With `exact` they share forwards only where that changes no row; stock's do in any case.
+    """
+    probe = driver.probe
+    if slots == 1 or not isinstance(probe, StepsTogether):
+        return 1.0
+    driver.deadline.check()
+    try:
+        step = probe.together(slots, exact=exact)
+    except EngineError as error:  # as for want of memory
+        log.warning("steps of %d requests at once could not be timed: %s", slots, error)
+        return 1.0
+    return step.seconds / (step.joined * step.alone) if step else 1.0
 
 
 def compare(opened: Opened, costs: Costs, sites: Sequence[Site], widths: Sequence[int]) -> dict[Site, Rows]:

@@ -42,11 +42,15 @@ class Deadline:
 
 class Material:
     """Token sequences of any length, the same in every process: even numbers are random ids, odd ones text, and FEW
-    has two ids only, in random order, so that the same experts get most rows of a block."""
+    has two ids only, in random order, so that the same experts get most rows of a block.
 
-    def __init__(self, n_vocab: int, text: Sequence[int]) -> None:
+    Text begins with `bos` if there is one: without it the rows of a model that expects it scatter several times as far.
+    """
+
+    def __init__(self, n_vocab: int, text: Sequence[int], bos: int | None = None) -> None:
         self._n_vocab = n_vocab
         self._text = list(text)
+        self._begin = [] if bos is None else [bos]
         self._made: dict[int, list[int]] = {}
 
     def ids(self, number: int, length: int) -> list[int]:
@@ -60,7 +64,7 @@ class Material:
         if number % 2 and self._text:
             begin = (number // 2 * 97) % len(self._text)
             turned = self._text[begin:] + self._text[:begin]
-            return (turned * (length // len(turned) + 1))[:length]
+            return [*self._begin, *(turned * (length // len(turned) + 1))][:length]
         most = 2 if number == FEW else self._n_vocab
         # a longer draw from the same seed begins like a shorter one
         random = np.random.default_rng(_SEED + number)

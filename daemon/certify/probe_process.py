@@ -20,7 +20,7 @@ from typing import Any
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
 from pilotfish.daemon.certify.probe_wire import BROKEN, PAYLOAD, options_to_json, pin_to_json, setting_to_json
 from pilotfish.hooks.errors import BrokenModel, EngineError
-from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, TargetPin
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, JointStep, TargetPin
 
 Answer = tuple[dict[str, Any], bytes]  # and the raw bytes that came with it
 GRACE = 2.0  # seconds past the deadline before a forward in progress is given up
@@ -62,6 +62,7 @@ class RemoteProbe:
         self.obstacle: str = about["obstacle"]
         self.edges: tuple[int, ...] = tuple(about["edges"])
         self.experts: bool = about["experts"]
+        self.prompts_apart: bool = about["prompts_apart"]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without BOS."""
@@ -83,6 +84,11 @@ class RemoteProbe:
         answer, rows = self._ask({"op": "logits", "tokens": list(tokens), "width": width})
         self.seconds = answer["seconds"]
         return rows
+
+    def together(self, sequences: int, *, exact: bool) -> JointStep | None:
+        """Plain steps of several requests in one forward; None where the verifier's probe has no such thing."""
+        told, _ = self._ask({"op": "together", "sequences": sequences, "exact": exact})
+        return JointStep(*told["step"]) if told["step"] else None
 
     def cut(self, size: int) -> bool:
         """Keep the first `size` cells."""

@@ -15,7 +15,14 @@ from pilotfish.daemon.certify.probe_wire import BROKEN, PAYLOAD, options_from_js
 from pilotfish.daemon.config import files
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
-from pilotfish.hooks.protocols import CertifiableVerifier, Probe, ReadsLogits, TellsEdges
+from pilotfish.hooks.protocols import (
+    CertifiableVerifier,
+    Probe,
+    ReadsLogits,
+    ReadsPromptsApart,
+    StepsTogether,
+    TellsEdges,
+)
 
 
 def main() -> int:
@@ -55,6 +62,7 @@ def _about(probe: Probe) -> dict[str, Any]:
         "obstacle": probe.obstacle,
         "edges": list(probe.edges) if isinstance(probe, TellsEdges) else [],
         "experts": isinstance(probe, TellsEdges) and probe.experts,
+        "prompts_apart": isinstance(probe, ReadsPromptsApart) and probe.prompts_apart,
     }
 
 
@@ -70,6 +78,9 @@ def _call(probe: Probe, call: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
             case "feed":
                 probe.feed(call["tokens"])
                 return {"seconds": probe.seconds}, b""
+            case "together":
+                together = probe.together if isinstance(probe, StepsTogether) else _in_turns
+                return {"step": together(call["sequences"], exact=call["exact"])}, b""
             case "cut":
                 return {"cut": probe.cut(call["size"])}, b""
             case "encode":
@@ -79,6 +90,10 @@ def _call(probe: Probe, call: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
                 return {}, b""
     except PilotfishError as error:
         return _error(error), b""
+
+
+def _in_turns(sequences: int, *, exact: bool) -> None:
+    return None
 
 
 def _logits(probe: Probe, tokens: list[int], width: int) -> bytes:

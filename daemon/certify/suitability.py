@@ -42,7 +42,7 @@ class Suitability:
 
     def _apart(self, engine: str) -> str:
         stock = self._fingerprints.get(STOCK_ENGINE)
-        return f"divergence of {engine} {self._fingerprints.get(engine)} from {stock}"
+        return f"divergence behind BOS of {engine} {self._fingerprints.get(engine)} from {stock}"
 
     def _get(self, fact: str) -> Any:
         try:

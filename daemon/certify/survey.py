@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from pilotfish.daemon.certify.candidates import candidates, stock_setting
 from pilotfish.daemon.certify.divergence import StockRows
-from pilotfish.daemon.certify.lanes import ALL_WIDTHS, Measured, affordable, classes, offers, ranges
+from pilotfish.daemon.certify.lanes import ALL_WIDTHS, Measured, Site, affordable, classes, offers, ranges
 from pilotfish.daemon.certify.measure import find_switch_points, glance_sites, guessed, widths_within
 from pilotfish.daemon.certify.opening import Opened, Opener
 from pilotfish.daemon.certify.pricing import compare, measure_stock, price
@@ -91,7 +91,7 @@ class Survey:
             driver.forget()
         self._progress("measuring stock settings")
         sites, own = glance_sites(self.switch_points, self.n_ctx), self._task.identity.parity is Parity.STOCK
-        self.measured.append(measure_stock(opened, sites, self.n_ctx, own=own, alone=not self._task.keep_stock))
+        self.measured.append(self._measure_stock(opened, sites, own=own))
         if own:
             return
         self._choose_widths(len(sites))
@@ -101,6 +101,10 @@ class Survey:
         else:
             driver.probe.close()
         self._survey_candidates()
+
+    def _measure_stock(self, opened: Opened, sites: Sequence[Site], *, own: bool) -> Measured:
+        alone, slots = not self._task.keep_stock, self._task.options.slots
+        return measure_stock(opened, sites, self.n_ctx, own=own, alone=alone, slots=slots)
 
     def _open_stock(self, stack: contextlib.ExitStack) -> Opened:
         """The first engine that takes the model, in stock settings."""
@@ -214,7 +218,9 @@ class Survey:
             self._hopeless.add(setting.engine)
             return Measured(setting, load=opened.load, divergence=divergence, trouble=why)
         self._progress(f"timing: {setting.title}")
-        measured = price(opened, self.widths, self.stock, self._beside, self.n_ctx)
+        options = self._task.options
+        apart = self._task.prompts_apart and self.reference == STOCK_ENGINE and self.n_ctx > options.batch_size
+        measured = price(opened, self.widths, self.stock, self._beside, self.n_ctx, slots=options.slots, apart=apart)
         self._progress(f"comparing widths: {setting.title}")
         rows = compare(opened, measured.costs, glance_sites(self.switch_points, self.n_ctx), self.widths)
         return replace(measured, rows=rows, divergence=divergence)

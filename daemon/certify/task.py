@@ -22,13 +22,16 @@ def silent(what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CertificationTask:
-    """What to certify. `text` is natural text to compare rows on, besides random ids."""
+    """What to certify. `text` is natural text to compare rows on, besides random ids; `bos` is what the model's
+    tokenizer puts before a text, if anything. `prompts_apart`: long prompts are read as fast as the engine can."""
 
     identity: Identity
     model: str
     options: EngineOptions
     engines: tuple[str, ...] = (STOCK_ENGINE,)  # the registry names of the verifiers, stock's first
     text: str = ""
+    bos: int | None = None
+    prompts_apart: bool = True
     keep_stock: bool = True  # memory has room for the model twice, so that costs can be taken in turns
     known: Suitability | None = None
     architecture: str = ""

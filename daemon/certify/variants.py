@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pilotfish.daemon.certify.lanes import Measured, classes, offers, plain_ratio, ranges
+from pilotfish.daemon.certify.lanes import Measured, classes, company_ratio, offers, plain_ratio, ranges
 from pilotfish.daemon.certify.survey import Survey
 from pilotfish.hooks.types import Lane
 
@@ -32,6 +32,9 @@ def _described(survey: Survey, measured: Measured, chosen: Lane) -> dict[str, An
         "prompt_ratio": round(measured.prompt_ratio, 3),
         "prefill_tokens_per_second": _rate(measured.prefill),
         "stock_prefill_tokens_per_second": _rate(measured.stock_prefill),
+        "long_prompts": "in the lane" if measured.long_prefill is None else "with stock's cache types",
+        "company": round(measured.company, 3),
+        "stock_company": round(measured.stock_company, 3),
         "load_seconds": round(measured.load, 2),
         "stock_load_seconds": round(measured.stock_load, 2),
         "divergence": None if divergence is None else round(divergence, _DIGITS),
@@ -46,6 +49,7 @@ def _lanes(survey: Survey, measured: Measured) -> list[dict[str, Any]]:
             "parity": offer.lane.parity,
             "expected_ratio": round(offer.ratio, 3),
             "plain_ratio": round(plain_ratio(offer.lane, measured), 3),
+            "company_ratio": round(company_ratio(offer.lane, measured), 3),
         }
         for offer in offers(measured, survey.stock, survey.switch_points)
     ]

@@ -47,21 +47,25 @@ def settings_table(certificate: Certificate) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("", "SETTING", "WIDTHS ALIKE"):
         table.add_column(title, overflow="fold")
-    for title in ("STEP", "PROMPT", "LOAD", "EXPECTED", "DIVERGENCE"):
-        table.add_column(title, justify="right")
+    for title in ("STEP", "AT ONCE", "PROMPT", "LOAD", "EXPECTED", "DIVERGENCE"):
+        if title != "AT ONCE" or certificate.identity.slots > 1:
+            table.add_column(title, justify="right")
     table.add_column("")
     for variant in certificate.variants:
         chosen = variant["chosen"] and certificate.lane.max_width > 1
-        table.add_row("*" if chosen else "", *map(escape, _cells(variant)), style="bold" if chosen else None)
+        cells = _cells(variant, several=certificate.identity.slots > 1)
+        table.add_row("*" if chosen else "", *map(escape, cells), style="bold" if chosen else None)
     return table
 
 
-def _cells(variant: Mapping[str, Any]) -> Iterator[str]:
+def _cells(variant: Mapping[str, Any], *, several: bool) -> Iterator[str]:
     lane = min(variant["lanes"], key=lambda lane: lane["expected_ratio"], default=None)
     timed = bool(variant["ms"]) and bool(variant["stock_ms"])
     yield variant["setting"]
     yield (lane["widths"] + _where(lane)) if lane else _UNKNOWN
     yield f"{lane['plain_ratio'] if lane else _step(variant):.2f}x" if timed else _UNKNOWN
+    if several:
+        yield f"{lane['company_ratio']:.2f}x" if lane else _UNKNOWN
     yield f"{variant['prompt_ratio']:.2f}x" if variant["prefill_tokens_per_second"] else _UNKNOWN
     yield f"{variant['load_seconds']:.1f} s" if variant["load_seconds"] else _UNKNOWN
     yield f"{lane['expected_ratio']:.2f}x" if lane else _UNKNOWN

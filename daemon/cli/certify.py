@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _CACHE_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])
 
+_PARALLEL = "Requests at a time, as the launch sets them (OLLAMA_NUM_PARALLEL)."
+
 
 @click.command("certify")
 @click.argument("model")
@@ -29,6 +31,7 @@ _CACHE_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_
 @click.option("--models", "root", type=click.Path(path_type=Path), help="The model store; Ollama's own by default.")
 @click.option("--context", "n_ctx", default=4096, show_default=True, type=click.IntRange(64), help="Tokens of context.")
 @click.option("--threads", type=click.IntRange(1), help="As the launch sets it; the engine's choice by default.")
+@click.option("--parallel", "slots", default=1, show_default=True, type=click.IntRange(1), help=_PARALLEL)
 @click.option("--gpu-layers", type=click.IntRange(0), help="As the launch sets it.")
 @click.option("--cache-type-k", type=_CACHE_TYPES, help="As the launch sets it (OLLAMA_KV_CACHE_TYPE).")
 @click.option("--cache-type-v", type=_CACHE_TYPES, help="As the launch sets it (OLLAMA_KV_CACHE_TYPE).")
@@ -60,6 +63,7 @@ def command(
     pin = _pin(model, root, options)
     configured = settings.for_model(pin.name)
     of_config = configured.speculation.parity
+    apart = configured.engine.prompts == "fast"
     wanted = Parity(parity) if parity else Parity.STOCK if of_config is Parity.STOCK else Parity.LANE
     choice = engine or configured.engine.choice
     if wanted is Parity.STOCK and engine not in (None, AUTO, STOCK_ENGINE):
@@ -69,7 +73,9 @@ def command(
     for remark in registry.remarks:
         err.print(f"not among the engines: {remark}", style="yellow", markup=False, soft_wrap=True)
     with _progress(budget) as report:
-        certificate, path = certify(pin, verifiers, options, parity=wanted, budget=budget, progress=report)
+        certificate, path = certify(
+            pin, verifiers, options, parity=wanted, budget=budget, prompts_apart=apart, progress=report
+        )
     if as_json:
         click.echo(json.dumps(certificate.to_json(), indent=2))
     else:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE, Config
-from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
+from pilotfish.daemon.registry.chosen_verifier import usable_verifier
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, PilotfishError
-from pilotfish.hooks.protocols import CertifiableVerifier
 from pilotfish.hooks.types import Parity
 
 
@@ -24,9 +23,7 @@ def engines_here(config: Config, wanted: Sequence[str] = ()) -> tuple[list[str],
         try:
             if config.speculation.parity == Parity.STOCK and name != STOCK_ENGINE:
                 raise EngineError(f'parity = "stock" keeps to {STOCK_ENGINE}')
-            verifier = chosen_verifier(registry, name)
-            if isinstance(verifier, CertifiableVerifier):
-                verifier.fingerprint(state_dir())
+            usable_verifier(registry, name, state_dir())
             found.append(name)
         except (PilotfishError, OSError) as error:
             missing[name] = str(error)

@@ -117,8 +117,8 @@ class CellHistory:
         memory: CellMemory = CELLS,
         margin: int = 0,
     ) -> CellHistory:
-        """One of a copy of the cells of `tokens`, of which prompt blocks wrote those in `blocks`: of windows it has only
-        what is still seen."""
+        """One of a copy of the cells of `tokens`, of which prompt blocks wrote those in `blocks`: of windows it has
+        only what is still seen."""
         history = cls(block, any_prefix=any_prefix, memory=memory, margin=margin)
         history.tokens, history._blocks = tokens, dict(blocks)
         history._longest = len(tokens)

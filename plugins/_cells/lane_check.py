@@ -12,10 +12,13 @@ Where windows end, where their ring of cells begins anew and beyond it is looked
 layers run the same code there, over cells that stand elsewhere. Products with experts choose their code by how many
 rows go to one of them, which ids decide: the longer length is looked at again with few ids, many times each.
 
+Where one row alone differs from all wider forwards (ggml multiplies F32 matrices, as models with experts have them, in
+another way from two rows on), and a second row costs nothing, plain steps are padded, and widths compared with those.
+
 Nobody waits long for this. The first forwards say what a step takes, and what is compared is what takes BUDGET seconds
-by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone, or
-nothing. On a busy machine it may take PATIENCE times as long, and then leaves out the rest. What was not compared is
-not in the lane, and the reason says so.
+by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone or one that
+is shorter still, or nothing. On a busy machine it may take PATIENCE times as long, and then leaves out the rest. What
+was not compared is not in the lane, and the reason says so.
 
 This is a check of minutes-old settings in seconds, not a certificate.
 """
@@ -33,19 +36,24 @@ from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.plugins._cells.context import CellContext, IdArray, Logits
 
 LENGTHS = (64, 270)
+SHORTEST = 16  # instead of the shorter one, for models too large for it
 EDGE = 256  # cells from which on only the longer length speaks
 ROWS = 16  # single steps to compare with, where a block needs fewer
 CELLS = 32  # rewritten in narrow blocks for the second question; at 270 one of them straddles cell 256
-BUDGET = 2.5  # seconds after the first forward, which may wait for weights from a disk
+BUDGET = 2.0  # seconds of a quiet machine; what the first forward waits for weights from a disk comes on top
 PATIENCE = 6.0
 BUDGET_VARIABLE = "PILOTFISH_CHECK_SECONDS"
 ROW = 0.35  # steps that one more row of a block takes: 0.2 to 0.35 where it was measured
+PADDED = 2  # rows of a plain step where one alone differs from all wider forwards
+PAD_MOST = 1.05  # of a single step is what a padded one may take: experts of a repeated token are read once
+PAD_TURNS = 4
 _SEED = 11
 
 
 @dataclass(frozen=True, slots=True)
 class LaneCheck:
-    """`widths` always holds 1. `exact_cache`: cells do not depend on the block that wrote them.
+    """`widths` begins with 1, or with PADDED where plain steps have to be padded. `exact_cache`: cells do not depend on
+    the block that wrote them.
 
     Beyond `max_context` cells nothing was compared. `complete` is False when something was left out for want of time,
     so that the result is not worth remembering.
@@ -73,7 +81,7 @@ def check(
     context.clear()
     try:
         seconds = _seconds() if budget is None else budget
-        return _Check(context, max(ROWS, *candidates), seconds, clock, experts=experts).run(candidates, lengths)
+        return _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts).run(candidates)
     finally:
         context.clear()
 
@@ -93,40 +101,70 @@ def _use(width: int) -> tuple[bool, int]:
 
 class _Check:
     def __init__(
-        self, context: CellContext, rows: int, budget: float, clock: Callable[[], float], *, experts: bool
+        self,
+        context: CellContext,
+        rows: int,
+        lengths: Sequence[int],
+        budget: float,
+        clock: Callable[[], float],
+        *,
+        experts: bool,
     ) -> None:
-        self._context, self._clock, self._rows, self._experts = context, clock, rows, experts
+        self._context, self._lengths, self._clock, self._rows = context, lengths, clock, rows
+        self._experts, self._base = experts, 1
         places = [place for place in context.memory.places if LENGTHS[-1] < place <= context.cells - rows]
         self._places = sorted(places)
         ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(*LENGTHS, *places) + rows, dtype=np.int32)
         self._ids: IdArray = ids
         self._reasons: list[str] = []
         self._untried: set[int] = set()
-        self._exact: bool | None = True  # None: there was no time to find out
+        self._exact: bool | None = None  # None: it was not found out
         self._timed_step()
         self._budget, self._started = budget, clock()
+        self._used = 0.0  # seconds of it, undisturbed, that the estimate took
         self._deadline = self._started + PATIENCE * budget
         # seconds, undisturbed, of a single step and of a prompt's token
         self._step = self._token = float("inf")
 
-    def run(self, candidates: Collection[int], lengths: Sequence[int]) -> LaneCheck:
-        widths = sorted(candidates, key=_use)
-        if self._estimate(widths, lengths):
-            self._feed_prefix(lengths[0])  # which says what the longer one takes
-        chosen, planned = self._plan(widths, lengths)
+    def run(self, candidates: Collection[int]) -> LaneCheck:
+        found = self._tried(sorted(candidates, key=_use))
+        wider = sorted((width for width in candidates if width > PADDED), key=_use)
+        if found.widths != (1,) or self._untried or not wider or not self._padding_pays():
+            return found
+        self._base, self._reasons, self._exact = PADDED, [f"width 1 differs from all: padded to {PADDED}"], None
+        self._started = self._clock()
+        self._deadline = self._started + PATIENCE * self._budget
+        padded = self._tried(wider)
+        return padded if len(padded.widths) > 1 else found
+
+    def _padding_pays(self) -> bool:
+        """Whether padded steps take what single ones do. Clears the cache."""
+        self._context.clear()
+        padded = single = float("inf")
+        for _ in range(PAD_TURNS):
+            single = min(single, self._timed_step())
+            padded = min(padded, self._timed(lambda: self._context.forward(self._ids[:1], PADDED)))
+        self._context.clear()
+        return padded <= PAD_MOST * single
+
+    def _tried(self, widths: list[int]) -> LaneCheck:
+        """Those of `widths` whose rows are the base's."""
+        if self._estimate(widths):
+            self._feed_prefix(SHORTEST)  # which says what longer ones take
+        chosen, planned = self._plan(widths)
         self._untried.update(set(widths) - set(chosen))
         compared = 0
         for i, length in enumerate(planned):
             if not chosen or self._left(planned[i:]) <= 0:
                 break
             self._feed_prefix(length)
-            kept, different = self._at(length, chosen, self._share(planned), self._left(planned[i:]))
+            kept, different = self._at(length, chosen, self._share(planned, chosen), self._left(planned[i:]))
             chosen = [width for width in chosen if width not in different]
             if compared and chosen and not kept:
                 break  # no time: what the length before has shown is worth more than nothing
             self._untried.update(set(chosen) - set(kept))
             chosen, compared = kept, i + 1
-        if chosen and compared < len(lengths):
+        if chosen and (compared < len(self._lengths) or planned[0] == SHORTEST):
             return self._found_below_the_edge(chosen, compared)
         chosen = self._elsewhere(chosen)
         return self._found(chosen, exact=bool(self._exact and chosen))
@@ -134,8 +172,10 @@ class _Check:
     def _elsewhere(self, chosen: list[int]) -> list[int]:
         """Those that survive where windows and experts make a difference, as far as there is time to look."""
         if self._experts and chosen and self._affordable_at(self._context.size, chosen):
-            self._ids[self._context.size :] = self._ids[self._context.size :] % 2  # two ids
+            random = self._ids.copy()
+            self._ids[self._context.size :] %= 2  # two ids
             chosen = self._survivors(self._context.size, chosen)
+            self._ids = random
         for place in self._places:
             if chosen and self._affordable_at(place, chosen):
                 self._feed_prefix(place)
@@ -148,32 +188,34 @@ class _Check:
 
     def _affordable_at(self, length: int, widths: Sequence[int]) -> bool:
         """Whether it fits into what is left of the budget."""
-        rows = self._step * self._rows + sum(map(self._price, widths))
+        rows = self._rows_price(widths, self._rows)
         return self._time_for(self._token * (length - self._context.size) + rows, self._started + self._budget)
 
-    def _estimate(self, widths: Sequence[int], lengths: Sequence[int]) -> bool:
+    def _estimate(self, widths: Sequence[int]) -> bool:
         """Time a few steps, and more where they were so slow that none of the rest would fit: they may have been
         disturbed. Whether anything fits. Leaves the cache empty."""
-        timed = 0
-        while timed < 3 or (not self._affordable(widths, self._share(lengths[:1])) and self._may_estimate()):
+        timed, first = 0, (SHORTEST,)
+        while not timed or ((timed < 3 or not self._affordable(widths, first)) and self._may_estimate()):
             self._step = min(self._step, self._timed_step())
             self._token, timed = ROW * self._step, timed + 1
+            self._used = (1 + timed) * self._step
         self._context.clear()
-        return bool(self._affordable(widths, self._share(lengths[:1])))
+        return bool(self._affordable(widths, first))
 
     def _may_estimate(self) -> bool:
-        return self._time_for(self._step, self._started + self._budget)
+        return self._time_for(2 * self._step, self._started + self._budget)  # one for the first forward
 
-    def _plan(self, widths: Sequence[int], lengths: Sequence[int]) -> tuple[list[int], Sequence[int]]:
-        """The widths that there is time for, at all lengths or else at the first."""
-        for planned in (lengths, lengths[:1]):
-            if chosen := self._affordable(widths, self._share(planned)):
+    def _plan(self, widths: Sequence[int]) -> tuple[list[int], Sequence[int]]:
+        """The widths that there is time for, at all lengths, at the first or at a shorter one."""
+        for planned in (self._lengths, self._lengths[:1], (SHORTEST,)):
+            if chosen := self._affordable(widths, planned):
                 return chosen, planned
         return [], []
 
-    def _share(self, lengths: Sequence[int]) -> float:
-        """Seconds for each of the lengths beside its prefix, on a quiet machine."""
-        return (self._budget - self._token * lengths[-1]) / len(lengths)
+    def _share(self, lengths: Sequence[int], widths: Sequence[int]) -> float:
+        """Seconds for the rows of `widths` at each of the lengths, on a quiet machine."""
+        cells = self._cells_price(max(widths)) if lengths == self._lengths else 0.0
+        return (self._budget - self._used - self._token * lengths[-1] - cells) / len(lengths)
 
     def _left(self, lengths: Sequence[int]) -> float:
         """Seconds until patience ends, for each of the lengths that are left."""
@@ -190,16 +232,24 @@ class _Check:
     def _found(self, widths: Collection[int], *, exact: bool, max_context: int | None = None) -> LaneCheck:
         if self._untried:
             self._reasons.append(f"no time to try width {_list(self._untried)}")
-        complete = not self._untried and max_context is None and self._exact is not None
-        return LaneCheck((1, *sorted(widths)), exact, "; ".join(self._reasons), complete, max_context)
+        complete = not self._untried and max_context is None and (self._exact is not None or not widths)
+        return LaneCheck((self._base, *sorted(widths)), exact, "; ".join(self._reasons), complete, max_context)
 
-    def _affordable(self, widths: Iterable[int], seconds: float) -> list[int]:
+    def _affordable(self, widths: Iterable[int], lengths: Sequence[int]) -> list[int]:
         found: list[int] = []
         for width in widths:
             trial = [*found, width]
-            if max(trial) * self._step + sum(map(self._price, trial)) <= seconds:
+            if self._rows_price(trial, max(trial)) <= self._share(lengths, trial):
                 found = trial
         return found
+
+    def _rows_price(self, widths: Collection[int], singles: int) -> float:
+        """Seconds that so many single steps and a block of each width may take."""
+        return singles * self._step + sum(map(self._price, widths))
+
+    def _cells_price(self, width: int) -> float:
+        """Seconds that rewriting cells in blocks of `width` may take, and the step after them."""
+        return self._price(width) * CELLS / width + self._step
 
     def _price(self, width: int) -> float:
         """Seconds that a block of `width` may take."""
@@ -212,7 +262,9 @@ class _Check:
         """
         started = self._clock()
         enough, until = started + wanted, started + allowed
-        single = self._single_steps(length, max(ROWS, *widths), started + allowed / 2)
+        rows = max(ROWS, *widths)
+        rows = rows if self._rows_price(widths, rows) <= wanted else max(widths)
+        single = self._base_rows(length, rows, started + allowed / 2)
         kept, different = [], set()
         for width in widths:
             if width <= len(single) and self._time_for(self._price(width), until):
@@ -222,9 +274,10 @@ class _Check:
             if self._time_for(2 * self._price(width), enough) and not self._same_rows(length, width, single, enough):
                 different.add(width)
         if different:
-            self._reasons.append(f"width {_list(different)} differs from single steps after {length} tokens")
+            steps = "single steps" if self._base == 1 else f"width {self._base}"
+            self._reasons.append(f"width {_list(different)} differs from {steps} after {length} tokens")
         kept = [width for width in kept if width not in different]
-        if self._exact and kept:
+        if kept and length == self._lengths[-1]:  # there they lie on both sides of the edge
             self._exact = self._same_cells(length, max(kept), single[0], until)
         self._back(length)
         return kept, different
@@ -232,7 +285,7 @@ class _Check:
     def _feed_prefix(self, length: int) -> None:
         """After that of the length before: prompt blocks of 64 and 206, or shorter, then stand for any."""
         started, first = self._clock(), self._context.size
-        ends = (length - CELLS, length) if self._context.memory.running else (length,)
+        ends = (length - CELLS, length) if self._context.memory.running and length > CELLS else (length,)
         for end in ends:
             while (at := self._context.size) < end:
                 self._context.feed(self._ids[at : min(at + self._context.block, end)])
@@ -245,12 +298,19 @@ class _Check:
         if not self._context.cut(length):
             raise EngineError(f"{self._context.name}: its memory could not be brought back to {length} tokens")
 
-    def _single_steps(self, length: int, rows: int, until: float) -> list[Logits]:
+    def _base_rows(self, length: int, rows: int, until: float) -> list[Logits]:
         found: list[Logits] = []
         while len(found) < rows and (not found or self._time_for(self._step, until)):
-            self._context.step(int(self._ids[length + len(found)]))
-            found.append(self._context.row(0).copy())
+            at = length + len(found)
+            self._forward_base(self._ids[at : at + self._base])
+            found += [self._context.row(i).copy() for i in range(self._base)]
         return found
+
+    def _forward_base(self, ids: IdArray) -> None:
+        if self._base == 1:
+            self._context.step(int(ids[0]))
+        else:
+            self._context.forward(ids, self._base)
 
     def _same_rows(self, length: int, width: int, single: Sequence[Logits], until: float) -> bool:
         """Of the first block, and of those after it for which there is time."""
@@ -265,7 +325,7 @@ class _Check:
 
     def _same_cells(self, length: int, width: int, expected: Logits, until: float) -> bool | None:
         """Write the prefix's last CELLS cells in blocks of `width`; the single step after it must not notice."""
-        if not self._time_for(self._price(width) * CELLS / width + self._step, until):
+        if not self._time_for(self._cells_price(width), until):
             self._reasons.append("no time to compare cells")
             return None
         start = length - CELLS
@@ -274,15 +334,18 @@ class _Check:
             block = self._ids[at : min(at + width, length)]
             self._context.forward(block, len(block))
         self._context.mark()
-        self._context.step(int(self._ids[length]))
+        self._forward_base(self._ids[length : length + 1])
         same = np.array_equal(self._context.row(0), expected)
         if not same:
             self._reasons.append(f"cells written by narrow blocks differ after {length} tokens")
         return same
 
     def _timed_step(self) -> float:
+        return self._timed(lambda: self._context.step(int(self._ids[self._context.size])))
+
+    def _timed(self, forward: Callable[[], None]) -> float:
         started = self._clock()
-        self._context.step(int(self._ids[self._context.size]))
+        forward()
         self._context.row(0)  # waits for the computation where the device works on its own
         return self._clock() - started
 

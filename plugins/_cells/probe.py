@@ -5,23 +5,35 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, TargetPin
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, JointStep, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.dialect import Dialect, Model
+from pilotfish.plugins._cells.joint_price import CELLS, DEPTH, joint_step
 from pilotfish.plugins._cells.memory_layers import experts
 
 DIGEST_BYTES = 16
 
 
 class CellProbe:
-    """A `Probe` that `TellsEdges`. `close` frees the model; a second call does nothing."""
+    """A `Probe` that `TellsEdges`. `close` frees the model; a second call does nothing. `options` are what `setting`
+    was loaded with."""
 
     def __init__(
-        self, model: Model, context: CellContext, engine: EnginePin, obstacle: str, *, experts: bool = False
+        self,
+        model: Model,
+        context: CellContext,
+        engine: EnginePin,
+        obstacle: str,
+        setting: EngineSetting,
+        options: EngineOptions,
+        *,
+        experts: bool = False,
     ) -> None:
-        self._model, self._context = model, context
+        self._model, self._context, self._setting, self._options = model, context, setting, options
         self.edges, self.experts = context.memory.places, experts
+        self.prompts_apart = model.prompts_apart(setting, lambda: 0) is not None
         self.engine = engine
         self.obstacle = obstacle
         self.n_ctx = min(context.cells, model.n_ctx_train)
@@ -62,6 +74,16 @@ class CellProbe:
     def _digest(self, i: int) -> bytes:
         return hashlib.blake2b(self._context.row(i).data, digest_size=DIGEST_BYTES).digest()
 
+    def together(self, sequences: int, *, exact: bool) -> JointStep | None:
+        """Plain steps of several sequences in one forward, in small contexts of their own. Raises EngineError."""
+        options = replace(self._options, n_ctx=CELLS, batch_size=DEPTH, slots=sequences)
+        contexts = self._model.contexts(self._setting, options, sequences, 1)
+        try:
+            return joint_step(contexts, exact=exact)
+        finally:
+            for context in reversed(contexts):  # the first owns what they share
+                context.close()
+
     def cut(self, size: int) -> bool:
         """Keep the first `size` cells."""
         return self._context.cut(size)
@@ -85,7 +107,8 @@ def open_probe(
     try:
         context = model.context(setting, options, max_width)
         build = dialect.engine_pin(options.state_dir)
-        return CellProbe(model, context, build, model.obstacle(context), experts=experts(pin) > 0)
+        obstacle, has = model.obstacle(context), experts(pin) > 0
+        return CellProbe(model, context, build, obstacle, setting, options, experts=has)
     except BaseException:
         if context is not None:
             context.close()

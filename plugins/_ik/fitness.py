@@ -50,9 +50,27 @@ def check(state_dir: Path | None) -> None:
     stamp, fact = stamp_of(path), f"fits {MADE_FOR} {fingerprint(state_dir)} {_processor_flags()}"
     if remembered.get(path, fact, stamp) is True:
         return
-    if why := unfit(describe()):
+    described = describe()
+    if why := unfit(described):
         raise EngineError(f"ik_llama.cpp ({path}) cannot be used: {why}")
     remembered.put(path, fact, stamp, True)
+    if not described["offloads"]:
+        remembered.put(path, _on_processors(state_dir), stamp, True)
+
+
+def accelerators(state_dir: Path | None) -> tuple[str, ...]:
+    """What the library may put layers on, by ggml's names. A build for processors only is remembered as one.
+
+    Raises EngineError.
+    """
+    path = library()
+    if Remembered(state_dir).get(path, _on_processors(state_dir), stamp_of(path)) is True:
+        return ()
+    return tuple(describe()["accelerators"])
+
+
+def _on_processors(state_dir: Path | None) -> str:
+    return f"computes on processors only: {fingerprint(state_dir)}"
 
 
 def describe() -> dict[str, Any]:

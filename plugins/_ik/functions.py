@@ -14,6 +14,9 @@ LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_voi
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_log_set": (None, [LogCallback, _POINTER]),
     "llama_print_system_info": (_TEXT, []),
+    "llama_supports_gpu_offload": (_BOOL, []),
+    "ggml_backend_reg_get_count": (_SIZE, []),
+    "ggml_backend_reg_get_name": (_TEXT, [_SIZE]),
     "llama_synchronize": (None, [_POINTER]),
     "llama_n_ctx": (ctypes.c_uint32, [_POINTER]),
     "llama_n_ctx_train": (_INT, [_POINTER]),

@@ -35,6 +35,7 @@ class IkVerifier:
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.log = log_target(self.name, config or {})
         self._fits = False  # not looked at yet
+        self._state_dir: Path | None = None  # where what was found is remembered
 
     def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> CellEngine:
         """Load `pin` in `lane`, or in the lane that real forwards show to be safe when `lane` is None.
@@ -76,10 +77,17 @@ class IkVerifier:
         from pilotfish.plugins._ik.build import fingerprint
         from pilotfish.plugins._ik.fitness import check
 
+        self._state_dir = state_dir
         if not self._fits:
             check(state_dir)
             self._fits = True
         return fingerprint(state_dir)
+
+    def devices(self) -> tuple[str, ...]:
+        """The accelerators that `load` may put layers on, by ggml's names; loads nothing. Raises EngineError."""
+        from pilotfish.plugins._ik.fitness import accelerators
+
+        return accelerators(self._state_dir)
 
     def vocabulary(self, source: TargetPin | Path) -> AbstractContextManager[Vocabulary]:
         """The vocabulary of a GGUF, or of a tokenizer.json or tokenizer.model; no weights are read.

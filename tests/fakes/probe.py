@@ -9,7 +9,7 @@ import numpy as np
 
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EnginePin
+from pilotfish.hooks.types import EnginePin, JointStep
 
 Kernel = Callable[[int, int], object]  # (width, cells after the forward) -> whatever decides the bits of its rows
 
@@ -24,7 +24,8 @@ class FakeProbe:
 
     With `sticky` cells remember the kernel that wrote them; with `peeks` a row also depends on what follows it in its
     block. `cost(width)` is what a forward takes on `clock`, `prefill` a prompt token. Logits of two probes differ by
-    noise of `apart`; `shift` cuts text into other tokens.
+    noise of `apart`; `shift` cuts text into other tokens. Requests at once share a forward that takes `joint` times
+    what a step of one does (None: they take turns), and which changes no row if `joins`.
     """
 
     def __init__(
@@ -42,10 +43,14 @@ class FakeProbe:
         prefill: float = 0.001,
         apart: float = 0.0,
         shift: int = 0,
+        joint: float | None = None,
+        joins: bool = True,
+        prompts_apart: bool = False,
     ) -> None:
         self.engine = EnginePin("fake", "1", "fake-fingerprint")
         self._apart, self._shift = apart, shift
         self.n_ctx, self.n_vocab, self.obstacle = n_ctx, n_vocab, obstacle
+        self._joint, self._joins, self.prompts_apart = joint, joins, prompts_apart
         self.seconds = 0.0
         self.closed = False
         self.forwards: list[tuple[int, int]] = []  # (width, cells before)
@@ -74,6 +79,12 @@ class FakeProbe:
         self._write(tokens, width)
         self._took(self._cost(width))
         return b"".join(self._row(self._cells[before + i]).tobytes() for i in range(len(tokens)))
+
+    def together(self, sequences: int, *, exact: bool) -> JointStep | None:
+        alone = self._cost(1)
+        self._took((self._joint or 1.0) * alone)
+        able = self._joint is not None and (self._joins or not exact)
+        return JointStep(sequences, (self._joint or 1.0) * alone, alone) if able else None
 
     def _row(self, cell: bytes) -> np.ndarray:
         random = np.random.default_rng(int.from_bytes(cell[:8], "big"))

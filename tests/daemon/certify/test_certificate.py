@@ -77,6 +77,7 @@ DIFFERENCES: dict[str, Callable[[EngineOptions], Identity]] = {
     "flash_attention": lambda options: identity(replace(options, flash_attention=True)),
     "device": lambda options: replace(identity(options), device="another machine"),
     "environment": lambda options: replace(identity(options), environment=(("GGML_CPU_TILED_MM", "0"),)),
+    "slots": lambda options: identity(replace(options, slots=4)),
     "parity": lambda options: replace(identity(options), parity=Parity.STOCK),
 }
 

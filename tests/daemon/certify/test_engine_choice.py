@@ -54,8 +54,10 @@ class Scene:
         keep_stock: bool = True,
         n_ctx: int = 1024,
         batch_size: int = 64,
+        slots: int = 1,
+        prompts_apart: bool = True,
     ) -> Certificate:
-        options = EngineOptions(n_ctx=n_ctx, batch_size=batch_size)
+        options = EngineOptions(n_ctx=n_ctx, batch_size=batch_size, slots=slots)
         identity = identity_of(fake_pin(), BUILDS, options)
         task = CertificationTask(
             identity,
@@ -65,6 +67,7 @@ class Scene:
             text="some natural text" * 9,
             known=known,
             keep_stock=keep_stock,
+            prompts_apart=prompts_apart,
         )
         return Certifier(task, self._open, budget=budget, deadline=Deadline(budget, self.clock)).run()
 
@@ -124,6 +127,53 @@ def test_slow_prompts_lose_against_equal_steps() -> None:
     certificate = Scene(llama=engine(), ik=engine(up_to_31, step=0.95, prefill=0.003)).certify()
     assert certificate.lane.setting.engine == "llama"
     assert variant(certificate, "ik")["prompt_ratio"] == 3.0
+
+
+@pytest.mark.parametrize("keep_stock", [True, False])
+@pytest.mark.parametrize(("slots", "winner"), [(1, "ik"), (4, "llama")])
+def test_steps_that_share_a_forward_count_where_several_requests_are_answered_at_once(
+    slots: int, winner: str, keep_stock: bool
+) -> None:
+    """libllama's of four take two steps together; the other engine's are quicker, and take turns."""
+    scene = Scene(llama=engine(joint=2.0), ik=engine(up_to_31, step=0.8))
+    certificate = scene.certify(slots=slots, keep_stock=keep_stock)
+    assert certificate.lane.setting.engine == winner
+    assert variant(certificate, "llama")["company"] == (0.5 if slots == 4 else 1.0)
+    assert variant(certificate, "ik")["lanes"][0]["company_ratio"] == pytest.approx(1.6 if slots == 4 else 0.8, abs=0.1)
+
+
+def test_without_stocks_engine_requests_that_take_turns_are_compared_with_such() -> None:
+    assert Scene(ik=engine(up_to_31)).certify(slots=4).lane.setting.engine == "ik"
+
+
+def test_where_joined_rows_change_a_lane_takes_turns_and_loses_against_stock() -> None:
+    """Stock joins its own in any case."""
+    certificate = Scene(llama=engine(joint=2.0, joins=False)).certify(slots=4)
+    assert certificate.lane.widths == (1,)
+    assert "4 requests at once 2.00x" in certificate.lane.reason
+    assert Scene(llama=engine(joint=2.0, joins=False)).certify().lane.max_width == 33
+
+
+@pytest.mark.parametrize(("apart", "winner"), [(True, "llama"), (False, "ik")])
+def test_prompts_are_priced_as_they_would_be_read(apart: bool, winner: str) -> None:
+    """Long ones with stock's cache types where the engine can and the config lets it, half of all prompt tokens."""
+
+    def llama(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
+        stock = setting.flash_attention is None
+        return engine(by_weights, prefill=0.001 if stock else 0.0014, prompts_apart=not stock)(setting, clock)
+
+    certificate = Scene(llama=llama, ik=engine(by_weights, step=0.95, prefill=0.0014)).certify(prompts_apart=apart)
+    assert certificate.lane.setting.engine == winner
+    mixed = next(v for v in certificate.variants if v["setting"] == "flash, K bf16, V f16")
+    assert mixed["prompt_ratio"] == pytest.approx((1.4 + 1.03) / 2 if apart else 1.4, abs=0.01)
+    untiled = next(v for v in certificate.variants if "TILED" in v["setting"] and "K bf16" in v["setting"])
+    assert untiled["prompt_ratio"] == pytest.approx(1.4, abs=0.01)  # stock's time says nothing about such kernels
+
+
+def test_a_context_without_room_for_a_whole_prompt_block_has_no_long_prompts() -> None:
+    scene = Scene(llama=engine(prompts_apart=True, prefill=0.002))
+    assert variant(scene.certify(batch_size=1024), "llama")["long_prompts"] == "in the lane"
+    assert variant(scene.certify(batch_size=64), "llama")["long_prompts"] == "with stock's cache types"
 
 
 def test_a_perfect_setting_of_one_engine_does_not_keep_the_other_from_being_looked_at() -> None:

@@ -106,6 +106,12 @@ def test_a_choice_among_other_engines_says_nothing(options: EngineOptions) -> No
     assert order(options) == ["llama", "ik"]
 
 
+def test_a_choice_for_one_request_at_a_time_says_nothing_about_several(options: EngineOptions) -> None:
+    keep(options, "ik")
+    assert order(options) == ["ik", "llama"]
+    assert order(replace(options, slots=4)) == ["llama", "ik"]
+
+
 def test_the_certificate_names_the_engine_and_the_others_stand_by(options: EngineOptions) -> None:
     lane = Lane("lane", (1, 2, 3), EngineSetting(engine="ik"))
     CertificateStore(options.state_dir).put(certificate_of(identity_of(QWEN, BUILDS, options), lane))

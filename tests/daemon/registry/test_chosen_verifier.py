@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pilotfish.daemon.registry import accelerators
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, EngineMissing
@@ -94,13 +96,39 @@ def test_where_layers_may_go_to_an_accelerator_an_engine_without_it_is_no_candid
     assert names(both, gpu_layers=gpu_layers) == ["llama", "ik"]
 
 
-def test_without_layers_for_it_or_without_any_device_every_engine_may_compute() -> None:
+def test_without_layers_for_it_every_engine_may_compute() -> None:
     assert names(Shelf(Engine("llama", devices=("CUDA0",)), Engine("ik")), gpu_layers=0) == ["llama", "ik"]
-    assert names(Shelf(Engine("llama"), Engine("ik")), gpu_layers=99) == ["llama", "ik"]
 
 
-def test_the_only_engine_left_computes_whatever_its_devices() -> None:
+@pytest.fixture
+def machine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`machine_with("an accelerator")`: what the machine shows."""
+
+    def shows(*names: str) -> None:
+        monkeypatch.setattr(accelerators, "shown", lambda: list(names))
+
+    return shows
+
+
+def test_layers_that_the_launch_puts_on_an_accelerator_are_not_computed_on_the_processor(
+    machine_with: Callable[..., None],
+) -> None:
+    machine_with("NVIDIA L4")
+    alone = Shelf(Engine("llama", MISSING), Engine("ik"))
+    with pytest.raises(EngineError, match=r"engine ik: .*accelerator \(NVIDIA L4\).*processors only"):
+        names(alone, gpu_layers=99)
+    assert names(Shelf(Engine("llama", MISSING), Engine("ik", devices=("CUDA0",))), gpu_layers=99) == ["ik"]
+    assert names(Shelf(Engine("llama"), Engine("ik")), gpu_layers=99) == ["llama"]  # as stock's own library would
+    assert names(alone, gpu_layers=0) == ["ik"]
+    assert names(alone) == ["ik"]
+
+
+def test_on_a_machine_without_one_the_only_engine_left_computes_whatever_the_launch_asks_for(
+    machine_with: Callable[..., None],
+) -> None:
+    machine_with()
     assert names(Shelf(Engine("llama", MISSING), Engine("ik")), gpu_layers=99) == ["ik"]
+    assert names(Shelf(Engine("llama"), Engine("ik")), gpu_layers=99) == ["llama", "ik"]
 
 
 @pytest.mark.model

@@ -107,6 +107,25 @@ def test_a_build_for_a_processor_that_is_not_here_is_refused(monkeypatch: pytest
     assert fitness.unfit(described) == ""
 
 
+def test_the_wheel_computes_on_processors_only_and_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifier = IkVerifier()
+    verifier.fingerprint(tmp_path)
+    monkeypatch.setattr(fitness, "describe", lambda: pytest.fail("looked at again"))
+    assert verifier.devices() == ()
+
+
+def test_a_build_that_can_have_devices_is_asked_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come and go with drivers and the environment."""
+    described = fitness.describe()
+    for there in ([], ["CUDA0"]):
+        monkeypatch.setattr(fitness, "describe", lambda now=there: {**described, "offloads": True, "accelerators": now})
+        verifier = IkVerifier()
+        verifier.fingerprint(tmp_path)
+        assert verifier.devices() == tuple(there)
+
+
 def test_registering_it_loads_nothing() -> None:
     code = (
         "import sys; from pilotfish.plugins.verifiers.ik import IkVerifier; IkVerifier({});"

@@ -18,7 +18,7 @@ from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDrive
 from pilotfish.daemon.certify.suitability import BOUND
 from pilotfish.daemon.certify.task import CertificationTask
 from pilotfish.hooks.errors import BrokenModel
-from pilotfish.hooks.protocols import CertifiableVerifier, Probe, ReadsLogits
+from pilotfish.hooks.protocols import CertifiableVerifier, Probe, ReadsLogits, ReadsPromptsApart, StepsTogether
 from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.plugins._cells.probe import DIGEST_BYTES
@@ -97,6 +97,35 @@ def test_logits_are_the_rows_that_the_digests_are_of(probe_of: OpenProbe, verifi
     rows = np.frombuffer(probe.logits(ids[:4], 4), np.float32).reshape(4, probe.n_vocab)
     assert [hashlib.blake2b(row.tobytes(), digest_size=DIGEST_BYTES).digest() for row in rows] == digests
     assert len(np.unique(rows[0])) > 1000
+
+
+def test_steps_share_a_forward_where_no_row_changes_and_stocks_in_any_case(probe_of: OpenProbe) -> None:
+    """What is timed stands apart from the probe's own cells; the other engine's requests take turns."""
+    lane, stock, other = probe_of(EXACT), probe_of(STOCK), probe_of(EXACT_ON["ik"], threads=1, verifier="ik")
+    lane.feed([1, 2, 3])
+    before = lane.rows([4], 1)
+    assert lane.cut(3)
+    assert isinstance(lane, StepsTogether)
+    step = lane.together(3, exact=True)
+    assert step is not None
+    assert step.joined == 3
+    assert step.alone > 0
+    assert step.seconds > 0
+    assert lane.rows([4], 1) == before
+    assert isinstance(stock, StepsTogether)
+    assert stock.together(3, exact=True) is None
+    always = stock.together(3, exact=False)
+    assert always is not None
+    assert always.joined == 3
+    assert isinstance(other, StepsTogether)
+    assert other.together(3, exact=False) is None
+
+
+def test_only_lanes_whose_long_prompts_are_read_apart_say_so(probe_of: OpenProbe) -> None:
+    for setting, apart in ((EXACT, True), (STOCK, False), (EXACT_ON["ik"], False)):
+        probe = probe_of(setting, verifier=setting.engine)
+        assert isinstance(probe, ReadsPromptsApart)
+        assert probe.prompts_apart is apart
 
 
 def test_the_rows_of_the_other_engine_are_near_libllamas_and_those_of_other_weights_are_not(
