@@ -56,14 +56,6 @@ class ReadsLogits(Protocol):
 
 
 @runtime_checkable
-class TellsEdges(Protocol):
-    """A probe that knows where else its rows are worth a look: one without this has a plain memory and no experts."""
-
-    edges: tuple[int, ...]  # lengths of which the rows that follow go over the edge of a window, or lie beyond it
-    experts: bool  # products choose their code by ids, too
-
-
-@runtime_checkable
 class StepsTogether(Protocol):
     """A probe of an engine that `VerifiesTogether`, where requests at once may share forwards."""
 
@@ -80,3 +72,11 @@ class ReadsPromptsApart(Protocol):
     """A probe of an engine that `ReadsPromptsFast`."""
 
     prompts_apart: bool  # whether a lane in the probe's setting reads prompts of a whole block with stock's cache types
+
+
+@runtime_checkable
+class TellsEdges(Protocol):
+    """A probe that knows where else its rows are worth a look: one without this has a plain memory and no experts."""
+
+    edges: tuple[int, ...]  # lengths of which the rows that follow go over the edge of a window, or lie beyond it
+    experts: bool  # products choose their code by ids, too

@@ -12,6 +12,9 @@ Where windows end, where their ring of cells begins anew and beyond it is looked
 layers run the same code there, over cells that stand elsewhere. Products with experts choose their code by how many
 rows go to one of them, which ids decide: the longer length is looked at again with few ids, many times each.
 
+Where one row alone differs from all wider forwards (ggml multiplies F32 matrices, as models with experts have them, in
+another way from two rows on), and a second row costs nothing, plain steps are padded, and widths compared with those.
+
 Nobody waits long for this. The first forwards say what a step takes, and what is compared is what takes BUDGET seconds
 by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone or one that
 is shorter still, or nothing. On a busy machine it may take PATIENCE times as long, and then leaves out the rest. What
@@ -41,12 +44,16 @@ BUDGET = 2.0  # seconds of a quiet machine; what the first forward waits for wei
 PATIENCE = 6.0
 BUDGET_VARIABLE = "PILOTFISH_CHECK_SECONDS"
 ROW = 0.35  # steps that one more row of a block takes: 0.2 to 0.35 where it was measured
+PADDED = 2  # rows of a plain step where one alone differs from all wider forwards
+PAD_MOST = 1.05  # of a single step is what a padded one may take: experts of a repeated token are read once
+PAD_TURNS = 4
 _SEED = 11
 
 
 @dataclass(frozen=True, slots=True)
 class LaneCheck:
-    """`widths` always holds 1. `exact_cache`: cells do not depend on the block that wrote them.
+    """`widths` begins with 1, or with PADDED where plain steps have to be padded. `exact_cache`: cells do not depend on
+    the block that wrote them.
 
     Beyond `max_context` cells nothing was compared. `complete` is False when something was left out for want of time,
     so that the result is not worth remembering.
@@ -103,8 +110,8 @@ class _Check:
         *,
         experts: bool,
     ) -> None:
-        self._context, self._lengths, self._clock = context, lengths, clock
-        self._rows, self._experts = rows, experts
+        self._context, self._lengths, self._clock, self._rows = context, lengths, clock, rows
+        self._experts, self._base = experts, 1
         places = [place for place in context.memory.places if LENGTHS[-1] < place <= context.cells - rows]
         self._places = sorted(places)
         ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(*LENGTHS, *places) + rows, dtype=np.int32)
@@ -120,7 +127,28 @@ class _Check:
         self._step = self._token = float("inf")
 
     def run(self, candidates: Collection[int]) -> LaneCheck:
-        widths = sorted(candidates, key=_use)
+        found = self._tried(sorted(candidates, key=_use))
+        wider = sorted((width for width in candidates if width > PADDED), key=_use)
+        if found.widths != (1,) or self._untried or not wider or not self._padding_pays():
+            return found
+        self._base, self._reasons, self._exact = PADDED, [f"width 1 differs from all: padded to {PADDED}"], None
+        self._started = self._clock()
+        self._deadline = self._started + PATIENCE * self._budget
+        padded = self._tried(wider)
+        return padded if len(padded.widths) > 1 else found
+
+    def _padding_pays(self) -> bool:
+        """Whether padded steps take what single ones do. Clears the cache."""
+        self._context.clear()
+        padded = single = float("inf")
+        for _ in range(PAD_TURNS):
+            single = min(single, self._timed_step())
+            padded = min(padded, self._timed(lambda: self._context.forward(self._ids[:1], PADDED)))
+        self._context.clear()
+        return padded <= PAD_MOST * single
+
+    def _tried(self, widths: list[int]) -> LaneCheck:
+        """Those of `widths` whose rows are the base's."""
         if self._estimate(widths):
             self._feed_prefix(SHORTEST)  # which says what longer ones take
         chosen, planned = self._plan(widths)
@@ -144,8 +172,10 @@ class _Check:
     def _elsewhere(self, chosen: list[int]) -> list[int]:
         """Those that survive where windows and experts make a difference, as far as there is time to look."""
         if self._experts and chosen and self._affordable_at(self._context.size, chosen):
-            self._ids[self._context.size :] = self._ids[self._context.size :] % 2  # two ids
+            random = self._ids.copy()
+            self._ids[self._context.size :] %= 2  # two ids
             chosen = self._survivors(self._context.size, chosen)
+            self._ids = random
         for place in self._places:
             if chosen and self._affordable_at(place, chosen):
                 self._feed_prefix(place)
@@ -158,7 +188,7 @@ class _Check:
 
     def _affordable_at(self, length: int, widths: Sequence[int]) -> bool:
         """Whether it fits into what is left of the budget."""
-        rows = self._step * self._rows + sum(map(self._price, widths))
+        rows = self._rows_price(widths, self._rows)
         return self._time_for(self._token * (length - self._context.size) + rows, self._started + self._budget)
 
     def _estimate(self, widths: Sequence[int]) -> bool:
@@ -203,7 +233,7 @@ class _Check:
         if self._untried:
             self._reasons.append(f"no time to try width {_list(self._untried)}")
         complete = not self._untried and max_context is None and (self._exact is not None or not widths)
-        return LaneCheck((1, *sorted(widths)), exact, "; ".join(self._reasons), complete, max_context)
+        return LaneCheck((self._base, *sorted(widths)), exact, "; ".join(self._reasons), complete, max_context)
 
     def _affordable(self, widths: Iterable[int], lengths: Sequence[int]) -> list[int]:
         found: list[int] = []
@@ -234,7 +264,7 @@ class _Check:
         enough, until = started + wanted, started + allowed
         rows = max(ROWS, *widths)
         rows = rows if self._rows_price(widths, rows) <= wanted else max(widths)
-        single = self._single_steps(length, rows, started + allowed / 2)
+        single = self._base_rows(length, rows, started + allowed / 2)
         kept, different = [], set()
         for width in widths:
             if width <= len(single) and self._time_for(self._price(width), until):
@@ -244,7 +274,8 @@ class _Check:
             if self._time_for(2 * self._price(width), enough) and not self._same_rows(length, width, single, enough):
                 different.add(width)
         if different:
-            self._reasons.append(f"width {_list(different)} differs from single steps after {length} tokens")
+            steps = "single steps" if self._base == 1 else f"width {self._base}"
+            self._reasons.append(f"width {_list(different)} differs from {steps} after {length} tokens")
         kept = [width for width in kept if width not in different]
         if kept and length == self._lengths[-1]:  # there they lie on both sides of the edge
             self._exact = self._same_cells(length, max(kept), single[0], until)
@@ -252,9 +283,9 @@ class _Check:
         return kept, different
 
     def _feed_prefix(self, length: int) -> None:
-        """After that of the length before: prompt blocks of 16, 48 and 206, or shorter, then stand for any."""
+        """After that of the length before: prompt blocks of 64 and 206, or shorter, then stand for any."""
         started, first = self._clock(), self._context.size
-        ends = (length - CELLS, length) if self._context.memory.running else (length,)
+        ends = (length - CELLS, length) if self._context.memory.running and length > CELLS else (length,)
         for end in ends:
             while (at := self._context.size) < end:
                 self._context.feed(self._ids[at : min(at + self._context.block, end)])
@@ -267,12 +298,19 @@ class _Check:
         if not self._context.cut(length):
             raise EngineError(f"{self._context.name}: its memory could not be brought back to {length} tokens")
 
-    def _single_steps(self, length: int, rows: int, until: float) -> list[Logits]:
+    def _base_rows(self, length: int, rows: int, until: float) -> list[Logits]:
         found: list[Logits] = []
         while len(found) < rows and (not found or self._time_for(self._step, until)):
-            self._context.step(int(self._ids[length + len(found)]))
-            found.append(self._context.row(0).copy())
+            at = length + len(found)
+            self._forward_base(self._ids[at : at + self._base])
+            found += [self._context.row(i).copy() for i in range(self._base)]
         return found
+
+    def _forward_base(self, ids: IdArray) -> None:
+        if self._base == 1:
+            self._context.step(int(ids[0]))
+        else:
+            self._context.forward(ids, self._base)
 
     def _same_rows(self, length: int, width: int, single: Sequence[Logits], until: float) -> bool:
         """Of the first block, and of those after it for which there is time."""
@@ -296,15 +334,18 @@ class _Check:
             block = self._ids[at : min(at + width, length)]
             self._context.forward(block, len(block))
         self._context.mark()
-        self._context.step(int(self._ids[length]))
+        self._forward_base(self._ids[length : length + 1])
         same = np.array_equal(self._context.row(0), expected)
         if not same:
             self._reasons.append(f"cells written by narrow blocks differ after {length} tokens")
         return same
 
     def _timed_step(self) -> float:
+        return self._timed(lambda: self._context.step(int(self._ids[self._context.size])))
+
+    def _timed(self, forward: Callable[[], None]) -> float:
         started = self._clock()
-        self._context.step(int(self._ids[self._context.size]))
+        forward()
         self._context.row(0)  # waits for the computation where the device works on its own
         return self._clock() - started
 

@@ -19,7 +19,7 @@ from pilotfish.plugins._cells.dialect import Dialect, Model
 from pilotfish.plugins._cells.engine import CellEngine
 from pilotfish.plugins._cells.joint_check import NoTimeLeft, Together, check_together
 from pilotfish.plugins._cells.joint_forward import JointForward, joint_forward
-from pilotfish.plugins._cells.lane_check import LaneCheck, check
+from pilotfish.plugins._cells.lane_check import PADDED, LaneCheck, check
 from pilotfish.plugins._cells.memory_layers import experts
 from pilotfish.plugins._cells.setting import default_threads
 from pilotfish.plugins._cells.slot import CellSlot
@@ -191,7 +191,7 @@ def _as_check(value: Any, room: int) -> LaneCheck | None:
         known = LaneCheck(widths, bool(value["exact_cache"]), str(value["reason"]))
     except (TypeError, KeyError):
         return None
-    plausible = widths[:1] == (1,) and all(isinstance(w, int) and 1 <= w <= room for w in widths)
+    plausible = widths[:1] in ((1,), (PADDED,)) and all(isinstance(w, int) and 1 <= w <= room for w in widths)
     return known if plausible else None
 
 

@@ -28,6 +28,7 @@ class WindowedContext(LlamaContext):
         self.memory = CellMemory(window=window, ring=ring if ring < self.cells else 0)
         self._margin = params.n_ubatch  # cells that were written beyond `size` and cut again, at most
         self._restored = 0  # the first position that a state brought along
+        self._longest = 0  # cells that were written, as far as cuts tell
 
     def _remove(self, size: int) -> bool:
         held = self._held()
@@ -41,18 +42,18 @@ class WindowedContext(LlamaContext):
     def _held(self) -> int:
         """The first position whose cell is there. Raises EngineError where the ring is not as large as expected."""
         held = max(self._restored, int(lib.llama_memory_seq_pos_min(self._memory, self.sequence)))
-        ring = self.memory.ring
-        least = self.size - ring if ring else 0
-        if held < least or held > max(self._restored, least + self._margin if ring else 0):
+        ring, self._longest = self.memory.ring, max(self._longest, self.size)
+        least = max(0, self._longest - ring) if ring else 0
+        if not least <= held <= max(self._restored, least + self._margin if ring else 0):
             raise EngineError(
-                f"{self.name}: its windows forgot what lies before {held} of {self.size} tokens, which a cache of "
+                f"{self.name}: its windows forgot what lies before {held} of {self._longest} tokens, which a cache of "
                 f"{ring or self.cells} cells does not; this build of libllama is unknown here"
             )
         return held
 
     def _remove_all(self) -> None:
         super()._remove_all()
-        self._restored = 0
+        self._restored = self._longest = 0
 
     def _put_at_places(self) -> bool:
         try:
@@ -69,4 +70,5 @@ class WindowedContext(LlamaContext):
         written = super()._write_state(state.written(self.memory.ring or self.cells))
         lib.llama_memory_seq_rm(self._memory, self.sequence, state.cells, -1)
         self._restored = int(state.window.positions[0]) if state.window.cells else 0
+        self._longest = state.cells
         return written

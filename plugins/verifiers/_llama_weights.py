@@ -26,4 +26,5 @@ def is_uniform(paths: tuple[Path, ...]) -> bool:
 def _is_uniform(tensor: TensorInfo) -> bool:
     name = tensor.name
     elementwise = len(tensor.shape) == 1 or "norm" in name or "conv" in name or name.startswith("rope_")
+    elementwise = elementwise or "ffn_gate_inp" in name  # chooses experts; alike from two rows on
     return tensor.type in _UNIFORM or (tensor.type == "F32" and elementwise)

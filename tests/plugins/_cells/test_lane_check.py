@@ -33,17 +33,18 @@ class ScriptedContext:
         cells_differ: bool = False,
         cells: int = 512,
         memory: CellMemory = CELLS,
+        row: float = 0.25,
     ) -> None:
         self.cells, self.block, self.n_vocab, self.size, self.memory = cells, 512, 64, 0, memory
         self._clock, self._step, self._kind, self._slower = clock, step, kind, slower
-        self._cells_differ = cells_differ
+        self._cells_differ, self._more = cells_differ, row  # steps that one more row takes
         self._forwards, self.longest = 0, 0.0
         self._written: list[bool] = []  # of each cell: by a prompt block?
         self._row = 0.0
 
     def _run(self, tokens: int, *, prompt: bool) -> None:
         self._forwards += 1
-        seconds = self._step * (1 + 0.25 * (tokens - 1)) * self._slower(self._forwards)
+        seconds = self._step * (1 + self._more * (tokens - 1)) * self._slower(self._forwards)
         self.longest = max(self.longest, seconds)
         self._clock.advance(seconds)
         narrow = self._cells_differ and not all(self._written[32:64] + self._written[238:270])
@@ -217,3 +218,54 @@ def test_the_environment_says_how_long_it_may_take(monkeypatch: pytest.MonkeyPat
     assert widths("100") == (1, *WIDTHS)
     with pytest.raises(ConfigError, match=BUDGET_VARIABLE):
         widths("soon")
+
+
+def only_single_steps_differ(width: int, size: int) -> int:
+    return int(width == 1)
+
+
+def test_where_one_row_alone_differs_and_a_second_costs_nothing_steps_are_padded() -> None:
+    found, _, _ = checked(kind=only_single_steps_differ, row=0.0)
+    assert found.widths == WIDTHS
+    assert "padded to 2" in found.reason
+    assert found.complete
+
+
+def test_where_a_second_row_costs_time_they_are_not() -> None:
+    found, _, _ = checked(kind=only_single_steps_differ, row=0.1)
+    assert found.widths == (1,)
+    assert "differs from single steps" in found.reason
+
+
+def test_padding_helps_nothing_where_wider_forwards_differ_among_each_other() -> None:
+    found, _, _ = checked(kind=lambda width, size: width, row=0.0)
+    assert found.widths == (1,)
+    assert "differs from single steps" in found.reason
+
+
+def test_windows_are_looked_at_over_their_edges_as_far_as_there_is_time() -> None:
+    memory = CellMemory(window=300, ring=640)
+
+    def beyond(width: int, size: int) -> int:
+        return int(width > 8 and size > 640)
+
+    found, _, _ = checked(kind=beyond, memory=memory, cells=1024, budget=60.0)
+    assert found.widths == (1, 2, 3, 4, 6, 8)
+    assert "after 680 tokens" in found.reason
+    assert checked(kind=beyond, memory=memory, cells=1024)[0].max_context is None  # in what time there is
+
+
+def test_experts_are_looked_at_with_few_ids() -> None:
+    seen: list[set[int]] = []
+
+    class Watched(ScriptedContext):
+        def forward(self, tokens: Any, width: int) -> None:
+            seen.append(set(map(int, tokens)))
+            super().forward(tokens, width)
+
+    for experts in (False, True):
+        seen.clear()
+        clock = FakeClock()
+        context = Watched(clock)
+        check(cast(CellContext, context), WIDTHS, budget=60.0, clock=clock, experts=experts)
+        assert any(ids <= {0, 1} for ids in seen if len(ids) > 1) == experts

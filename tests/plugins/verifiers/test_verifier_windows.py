@@ -133,8 +133,11 @@ def test_a_prefix_is_kept_while_its_window_is_there(ring: CellEngine) -> None:
     _, gone = course(ring, [*prompt[:60], 9, 9], 2, cache_prompt=True)
     assert gone == 0
     course(ring, prompt, 2)
-    _, kept = course(ring, [*prompt[: RING + 50], 9, 9], 2, cache_prompt=True)
+    shorter = [*prompt[: RING + 50], 9, 9]
+    plain, kept = course(ring, shorter, 20, cache_prompt=True)
     assert kept == RING + 50
+    course(ring, prompt, 2)
+    assert course(ring, shorter, 20, ids(plain), seed=1, cache_prompt=True) == (plain, kept)
 
 
 def test_what_a_slot_gave_up_comes_back_to_the_bit(windowed: CellEngine) -> None:
