@@ -40,7 +40,7 @@ class CallFormat(Protocol):
 
 CHANNELS = "channels"
 TAGGED = "tagged"
-_COMMAND_R = CallKeys(name=("tool_name",), arguments=("parameters",), id=("tool_call_id",))
+_COMMAND_R = CallKeys(name=("tool_name",), arguments=("parameters",), id=("tool_call_id",), id_first=True)
 CALL_FORMATS: Mapping[str, CallFormat] = {
     "hermes": MarkedCalls("<tool_call>", "</tool_call>"),
     "granite": MarkedCalls("<|tool_call|>", listed=True),

@@ -16,11 +16,15 @@ from pilotfish.daemon.chat.answers.json_extent import json_end, pass_json, value
 
 @dataclass(frozen=True, slots=True)
 class CallKeys:
-    """Under which keys a call has its parts. With an `id`, which may come last, arguments are told when it is whole."""
+    """Under which keys a call has its parts, in that order, unless `id_first`.
+
+    With an `id`, which may come last, arguments are told when the call is whole.
+    """
 
     name: tuple[str, ...] = ("name",)
     arguments: tuple[str, ...] = ("arguments", "parameters")
     id: tuple[str, ...] = ()
+    id_first: bool = False
     only_these: bool = False  # an object with others is no call
 
     def knows(self, key: str) -> bool:
@@ -37,8 +41,12 @@ def call_body(writer: GrammarWriter, keys: CallKeys, tool: Tool, number: int) ->
     """GBNF for an object that calls `tool`, behind its first brace."""
     name = f"{_key(keys.name[0])} {literal(json.dumps(tool.name, ensure_ascii=False))}"
     arguments = f"{_key(keys.arguments[0])} {writer.arguments(tool, number)}"
-    id = f'(space "," space {_key(keys.id[0])} {writer.json_text()})?' if keys.id else ""
-    return f'space {name} space "," space {arguments} {id} space "}}"'
+    if not keys.id:
+        return f'space {name} space "," space {arguments} space "}}"'
+    id = f"{_key(keys.id[0])} {writer.json_text()}"
+    if keys.id_first:
+        return f'space ({id} space "," space)? {name} space "," space {arguments} space "}}"'
+    return f'space {name} space "," space {arguments} (space "," space {id})? space "}}"'
 
 
 def _key(name: str) -> str:

@@ -17,6 +17,12 @@ class Tool:
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def from_json(cls, tool: Mapping[str, Any]) -> Tool:
+        """What `to_json` made, or a client that says less."""
+        function = tool["function"]
+        return cls(function["name"], function.get("description") or "", function.get("parameters") or {})
+
     @property
     def schema(self) -> Mapping[str, Any]:
         """What the arguments must obey; any object where nothing is said."""

@@ -103,9 +103,10 @@ def free_text(writer: GrammarWriter, name: str, then: Mapping[str, str], *, ends
         ways: dict[str, list[str]] = {}
         for character in alphabet:
             ways.setdefault(_goes_on(beginning + character, names, then), []).append(character)
-        bodies = [f"{none_of(alphabet)} {names['']}"]
-        bodies += [f"{any_of(characters)} {way}" for way, characters in ways.items()]
-        writer.rule(names[beginning], " | ".join(bodies) + (" |" if ends else ""))
+        ways.pop(names[""], None)
+        others = none_of(character for characters in ways.values() for character in characters)
+        bodies = [f"{others} {names['']}", *(f"{any_of(characters)} {way}" for way, characters in ways.items())]
+        writer.rule(names[beginning], ("| " if ends else "") + " | ".join(bodies))
     return names[begun]
 
 

@@ -129,9 +129,14 @@ def _arguments(incoming: IncomingText, tool: Tool, index: int) -> Steps[None]:
         if not (yield from _argument(incoming, tool, index, opening)):
             return
         opening = ","
-    rest = incoming.rest[position:]
-    if not any(tag.startswith(rest) for tag in (PARAMETER, FUNCTION_END, CALL_END) if rest != tag):
+    closes = yield from incoming.starts_with(FUNCTION_END, CALL_END, position=position)
+    if closes or not _may_begin_a_tag(incoming.rest[position:]):
         incoming.emit(CallArguments(index, "{}" if opening == "{" else "}"))
+
+
+def _may_begin_a_tag(rest: str) -> bool:
+    """Whether the answer, which goes no further, may have broken off in a tag."""
+    return any(tag.startswith(rest) for tag in (PARAMETER, FUNCTION_END, CALL_END))
 
 
 def _argument(incoming: IncomingText, tool: Tool, index: int, opening: str) -> Steps[bool]:

@@ -90,6 +90,16 @@ def test_the_pieces_in_which_an_answer_comes_change_nothing(text, cuts, calls, r
     )
 
 
+@pytest.mark.parametrize("calls", WRITTEN)
+def test_every_place_in_which_an_answer_is_cut(calls):
+    text = WRITTEN[calls]
+    whole = read(text, calls)
+    assert read(list(text), calls) == whole
+    for place in range(len(text)):
+        assert read([text[:place], text[place:]], calls) == whole
+        assert read(list(text[:place]), calls) == read(text[:place], calls)
+
+
 @settings(max_examples=200, deadline=None)
 @given(calls=st.sampled_from(list(WRITTEN)), length=st.integers(0, 300))
 def test_an_answer_that_breaks_off_has_the_beginning_of_what_it_would_have_had(calls, length):
