@@ -23,7 +23,7 @@ from pilotfish.daemon.front.answer_pieces import Call, Final, Piece
 
 async def read_pieces(pieces: AsyncGenerator[Piece, None], reading: AnswerReading) -> AsyncGenerator[Piece, None]:
     """The same pieces, read; those of which nothing is certain yet travel with the next one."""
-    reader = _Reader(reading)
+    reader = _PieceReader(reading)
     async for piece in pieces:
         if isinstance(piece, Final):
             yield reader.final(piece)
@@ -40,7 +40,7 @@ class _Told:
     calls: list[Call] = field(default_factory=list)
 
 
-class _Reader:
+class _PieceReader:
     """Reads one answer. A call is told when it is whole."""
 
     def __init__(self, reading: AnswerReading) -> None:

@@ -16,6 +16,7 @@ import pytest
 from pilotfish.daemon.front import FrontSettings, running
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.manifests.store import Store
+from tests.daemon.chat.family_templates import THINKING
 from tests.daemon.front.tiny_models import write_gguf
 from tests.waiting import until
 
@@ -24,12 +25,14 @@ FAKE = Path(__file__).with_name("fake_runner.py")
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """`tiny` (chat template), `other` (another one), `bare` (no template), `embed` (an embedding model)."""
+    """`tiny`, `other` (chat templates), `bare` (no template), `embed` (an embedding model), `caller` (tools
+    and thinking)."""
     store = Store(tmp_path / "models")
     store.add_gguf("tiny", write_gguf(tmp_path / "tiny.gguf"))
     store.add_gguf("other:v2", write_gguf(tmp_path / "other.gguf", salt=1), system="Be brief.", params={"stop": ["##"]})
     store.add_gguf("bare", write_gguf(tmp_path / "bare.gguf", template=None))
     store.add_gguf("embed", write_gguf(tmp_path / "embed.gguf", template=None, pooling=True))
+    store.add_gguf("caller", write_gguf(tmp_path / "caller.gguf", template=THINKING, salt=2))
     return store
 
 
