@@ -14,9 +14,17 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from pilotfish.daemon.chat.answers.answer_events import AnswerMessage
-from pilotfish.daemon.chat.answers.answer_format import KNOWN_TAGS, TAGGED, AnswerReading, call_format_of, whole
+from pilotfish.daemon.chat.answers.answer_format import (
+    CALL_FORMATS,
+    KNOWN_TAGS,
+    TAGGED,
+    AnswerReading,
+    call_format_of,
+    whole,
+)
 from pilotfish.daemon.chat.answers.called_tools import Tool
 from pilotfish.daemon.chat.answers.json_extent import value_of
+from pilotfish.daemon.chat.answers.marked_calls import MarkedCalls
 from pilotfish.daemon.chat.answers.reasoning import ReasoningTags
 from pilotfish.daemon.chat.answers.tagged_calls import CALL
 from pilotfish.hooks.errors import RequestError
@@ -77,6 +85,16 @@ class TemplateTraits:
         return any(self._read_back(calls, 2, as_objects=as_objects) for calls, as_objects in self._calls)
 
     @functools.cached_property
+    def call_space(self) -> str:
+        """The whitespace behind the marker before a call."""
+        form = CALL_FORMATS.get(self.calls)
+        if not isinstance(form, MarkedCalls):
+            return ""
+        text = self._called(1, as_objects=self.object_arguments)
+        found = re.search(rf"{re.escape(form.start)}(\s*)", text)
+        return found[1] if found else ""
+
+    @functools.cached_property
     def reasoning(self) -> ReasoningTags | None:
         """Between which tags answers may begin with reasoning."""
         known = [tags for tags in KNOWN_TAGS if tags.start in self._source or tags.end in self._source]
@@ -91,14 +109,18 @@ class TemplateTraits:
         return next(((way,) for way in ways if self._read_back(way[0], 1, as_objects=way[1])), ())
 
     def _read_back(self, calls: str, count: int, *, as_objects: bool) -> bool:
-        arguments = _ARGUMENTS if as_objects else json.dumps(_ARGUMENTS)
-        function = {"name": _TOOL.name, "arguments": arguments}
-        called = [{"type": "function", "function": function, "id": f"pilotfis{number}"} for number in range(count)]
-        text = self._shown([_QUESTION, {"role": "assistant", "content": "", "tool_calls": called}], [_TOOL])
         message = AnswerMessage()
-        message.add(whole(AnswerReading(calls, tools=(_TOOL,)), [text[text.rfind(_ASKED_FOR) :]]))
+        message.add(whole(AnswerReading(calls, tools=(_TOOL,)), [self._called(count, as_objects=as_objects)]))
         found = [(call.name, value_of(call.arguments)) for call in message.calls]
         return found == [(_TOOL.name, _ARGUMENTS)] * count
+
+    def _called(self, count: int, *, as_objects: bool) -> str:
+        """What the template writes for calls, from the question on."""
+        arguments = _ARGUMENTS if as_objects else json.dumps(_ARGUMENTS)
+        function = {"name": _TOOL.name, "arguments": arguments}
+        calls = [{"type": "function", "function": function, "id": f"pilotfis{number}"} for number in range(count)]
+        text = self._shown([_QUESTION, {"role": "assistant", "content": "", "tool_calls": calls}], [_TOOL])
+        return text[text.rfind(_ASKED_FOR) :]
 
     def _tags(self, known: Sequence[ReasoningTags]) -> ReasoningTags | None:
         thought = {"role": "assistant", "content": "pilotfish-answers", "reasoning_content": _THOUGHT}

@@ -46,7 +46,7 @@ def call_body(writer: GrammarWriter, keys: CallKeys, tool: Tool, number: int) ->
     id = f"{_key(keys.id[0])} {writer.json_text()}"
     if keys.id_first:
         return f'space ({id} space "," space)? {name} space "," space {arguments} space "}}"'
-    return f'space {name} space "," space {arguments} (space "," space {id})? space "}}"'
+    return f'space {name} space "," space {arguments} space "," space {id} space "}}"'
 
 
 def _key(name: str) -> str:

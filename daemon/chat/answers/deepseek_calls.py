@@ -33,13 +33,13 @@ class DeepseekCalls:
         bodies = (self._body(tool, writer.arguments(tool, number)) for number, tool in enumerate(tools))
         call = writer.rule("call", f"{literal(CALL)} {one_of(bodies)} {literal(CALL_END)}")
         more = f"(space {call})*" if wish.several else ""
-        return CallRules({CALLS: writer.rule("calls", f"space {call} {more} space {literal(CALLS_END)} space")})
+        return CallRules({CALLS: writer.rule("calls", f"space {call} {more} space {literal(CALLS_END)}")})
 
     def _body(self, tool: Tool, arguments: str) -> str:
         if not self.fenced:
-            return f"{literal(tool.name + SEPARATOR)} space {arguments} space"
-        head, fence_end = literal(f"{FUNCTION}{SEPARATOR}{tool.name}"), literal("```")
-        return f"{head} space {literal(FENCE)} space {arguments} space {fence_end} space"
+            return f"{literal(tool.name + SEPARATOR)} space {arguments}"
+        head = literal(f"{FUNCTION}{SEPARATOR}{tool.name}\n{FENCE}\n")
+        return f"{head} space {arguments} space {literal('```')}"
 
     def read(self, incoming: IncomingText, tools: Mapping[str, Tool]) -> Steps[None]:
         """Read an answer to its end."""

@@ -15,10 +15,14 @@ _NOT_IN_CLASSES = re.compile(r"[\n\r\t\]\[\\^-]")
 
 @dataclass(frozen=True, slots=True)
 class CallWish:
-    """`required`: the answer has to call a tool. `several`: it may call more than one."""
+    """`required`: the answer has to call a tool. `several`: it may call more than one.
+
+    `space` is what the model's template puts behind the marker before a call: a call only begins with both.
+    """
 
     required: bool = False
     several: bool = False
+    space: str = ""
 
 
 @dataclass(frozen=True, slots=True)

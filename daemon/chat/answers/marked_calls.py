@@ -45,13 +45,16 @@ class MarkedCalls:
         """The rules of calls; a list of them where the model writes lists."""
         bodies = one_of(call_body(writer, self.keys, tool, number) for number, tool in enumerate(tools))
         call = writer.rule("call", f'"{{" {bodies}')
-        more = f'(space "," space {call})*' if wish.several else ""
+        start, more = self.start + wish.space, f'(space "," space {call})*' if wish.several else ""
         if self.listed:
-            calls = f'space "[" space {call} {more} space "]" space {literal(self.end)} space'
+            calls = f'space "[" space {call} {more} space "]" space {literal(self.end)}'
         else:
-            again = f"({literal(self.start)} space {call} {more} space {literal(self.end)} space)*"
-            calls = f"space {call} {more} space {literal(self.end)} space {again}"
-        return CallRules({self.start: writer.rule("calls", calls)})
+            section = writer.rule("section", f"space {call} {more} space {literal(self.end)}")
+            # Where calls are up to the model, stock lets whitespace follow without end; else a little of it.
+            space = rf'[ ] | "\n" [ \t]{{0,20}} | {literal(start)} {section}'
+            again = f"space ({literal(start)} {section} space)*" if wish.required else f"({space})*"
+            calls = f"{section} {again}"
+        return CallRules({start: writer.rule("calls", calls)})
 
     def _section(self, incoming: IncomingText, tools: Mapping[str, Tool], calls: int) -> Steps[int]:
         """How many calls were read."""

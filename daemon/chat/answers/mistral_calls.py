@@ -36,7 +36,7 @@ class NamedCalls:
             for number, tool in enumerate(tools)
         )
         call = writer.rule("call", one_of(bodies))
-        more = f"({literal(TOOL_CALLS)} {call})*" if wish.several else ""
+        more = f"(space {literal(TOOL_CALLS)} {call})*" if wish.several else ""
         return CallRules({TOOL_CALLS: writer.rule("calls", f"{call} {more}")})
 
     def read(self, incoming: IncomingText, tools: Mapping[str, Tool]) -> Steps[None]:

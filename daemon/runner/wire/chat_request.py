@@ -63,7 +63,8 @@ def prepare_chat(body: Mapping[str, Any], template: ChatTemplate) -> PreparedCha
         thoughts=thoughts,
     )
     several = fields.boolean("parallel_tool_calls", template.traits.parallel_calls) if calls else False
-    wish = CallWish(required=read_tool_choice(fields) is ToolChoice.REQUIRED, several=several)
+    required = read_tool_choice(fields) is ToolChoice.REQUIRED
+    wish = CallWish(required, several, template.traits.call_space if calls else "")
     return PreparedChat(rendered.prompt, reading, constraint(reading, wish))
 
 
