@@ -44,6 +44,7 @@ class BareCalls:
                 yield from _past_separator(incoming)
             else:
                 incoming.emit_text(Content, incoming.take(len(marker)))
+                incoming.give_up_at_the_end()
 
 
 def _past_separator(incoming: IncomingText) -> Steps[None]:

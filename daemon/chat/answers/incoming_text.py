@@ -15,6 +15,7 @@ _T = TypeVar("_T")
 Steps = Generator[None, None, _T]  # suspended until there is more text, or an end
 TextEvent = type[Content] | type[Reasoning]
 
+PIECE = 1024  # characters that are read at a time: what is left to read is copied with every step
 WHITESPACE = " \t\r\n"
 
 
@@ -39,6 +40,14 @@ class IncomingText:
         """Read that many characters, which are there."""
         taken, self.rest = self.rest[:length], self.rest[length:]
         return taken
+
+    def give_up_at_the_end(self) -> None:
+        """Tell the rest as content if the text has ended: what waited for an end that does not come is no call.
+
+        Another look at every marker in the rest would take time with the square of its length.
+        """
+        if self.ended:
+            self.emit_text(Content, self.take(len(self.rest)))
 
     def until(self, length: int) -> Steps[bool]:
         """Wait for that many characters; False if the text ends before."""
@@ -116,8 +125,11 @@ class AnswerParser:
 
     def feed(self, text: str) -> list[AnswerEvent]:
         """What is certain after this piece of text."""
-        self._incoming.rest += text
-        return self._go_on()
+        told = []
+        for start in range(0, len(text), PIECE):
+            self._incoming.rest += text[start : start + PIECE]
+            told += self._go_on()
+        return told
 
     def finish(self) -> list[AnswerEvent]:
         """The answer ended here."""

@@ -11,7 +11,7 @@ from pilotfish.daemon.chat.answers.incoming_text import WHITESPACE, IncomingText
 _CLOSES = {"{": "}", "[": "]"}
 _ELSEWHERE = frozenset("0123456789+-.eEtrufalsn:," + WHITESPACE)  # what may stand outside of strings
 _SCALAR = _ELSEWHERE - frozenset(":," + WHITESPACE)
-MAX_DEPTH = 500
+MAX_DEPTH = 100
 
 
 class JsonExtent:

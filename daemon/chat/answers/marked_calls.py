@@ -39,6 +39,7 @@ class MarkedCalls:
             found = yield from self._section(incoming, tools, calls)
             if not found:
                 incoming.emit_text(Content, marker)
+                incoming.give_up_at_the_end()
             calls += found
 
     def grammar(self, writer: GrammarWriter, tools: Sequence[Tool], wish: CallWish) -> CallRules:

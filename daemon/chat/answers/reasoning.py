@@ -26,14 +26,14 @@ class ReasoningTags:
 
 
 def read_reasoning(incoming: IncomingText, tags: ReasoningTags) -> Steps[None]:
-    """Read what is thought at the beginning of an answer, if anything is, and the whitespace before the answer."""
+    """Read what is thought at the beginning of an answer, if anything is."""
     position = yield from incoming.past_space()
     start = yield from incoming.starts_with(tags.start.strip(), position=position)
     incoming.take(position + len(start))
     if start:
-        yield from _past(incoming, tags.start.lstrip()[len(start) :])
+        yield from _past(incoming, tags, tags.start.lstrip()[len(start) :])
         yield from _thoughts(incoming, tags)
-        incoming.take((yield from incoming.past_space()))
+        yield from _past(incoming, tags, tags.end[len(tags.end.rstrip()) :])
 
 
 def _thoughts(incoming: IncomingText, tags: ReasoningTags) -> Steps[None]:
@@ -49,8 +49,11 @@ def _thoughts(incoming: IncomingText, tags: ReasoningTags) -> Steps[None]:
         incoming.rest = marker + incoming.rest
 
 
-def _past(incoming: IncomingText, spaces: str) -> Steps[None]:
-    """Read as many of these characters as are there."""
+def _past(incoming: IncomingText, tags: ReasoningTags, spaces: str) -> Steps[None]:
+    """Read the whitespace that belongs to a tag, as much of it as is there; all of it where calls may cut in."""
+    if tags.cut_by:
+        incoming.take((yield from incoming.past_space()))
+        return
     for space in spaces:
         if (yield from incoming.at(0)) == space:
             incoming.take(1)

@@ -94,7 +94,7 @@ async def test_reasoning_apart_from_content():
 
 async def test_reasoning_that_the_template_has_begun():
     message, _ = await answer("Hm.</think>Hi.", OPEN_TAG, messages=HI)
-    assert (message["reasoning_content"], message["content"]) == ("Hm.", "Hi.")
+    assert (message["reasoning_content"], message["content"]) == ("\nHm.", "Hi.")
     message, _ = await answer("Hm.</think>Hi.", OPEN_TAG, messages=HI, reasoning_format="none")
     assert message == {"role": "assistant", "content": "<think>\nHm.</think>Hi."}
 

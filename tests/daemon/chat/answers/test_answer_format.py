@@ -149,6 +149,12 @@ def test_what_is_no_call_stays_content(calls, text):
     assert (message.content, message.calls) == (text, [])
 
 
+@pytest.mark.parametrize(("calls", "piece"), [("hermes", '<tool_call>{"a":"'), ("llama", '{"type":'), ("llama", '{"')])
+def test_what_never_ends_is_content(calls, piece):
+    text = piece * 2_000
+    assert read(text, calls).content == text
+
+
 def test_an_argument_that_breaks_off_is_no_whole_object():
     text = WRITTEN["tagged"][: WRITTEN["tagged"].index("ris")]
     (call,) = read(text, "tagged").calls
