@@ -30,6 +30,8 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# What templates call it to show what was thought in earlier turns; all but the first mean the opposite.
+KEEPS_THOUGHTS = ("preserve_thinking", "clear_thinking", "truncate_history_thinking", "drop_thinking")
 _KNOWS_DEVELOPERS = "<|channel|>"  # in the templates of models that were trained with a role of that name
 _END_OF_CHANNEL = "<|end|>"
 _FINAL_CHANNEL = "<|end|><|start|>assistant<|channel|>final<|message|>"
@@ -215,8 +217,7 @@ def _known_by_other_names(extra: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a request, also under the names that some templates have for the same thing."""
     known = dict(extra)
     if isinstance(keeps := extra.get("preserve_reasoning"), bool):
-        known |= {"preserve_thinking": keeps}
-        known |= dict.fromkeys(("clear_thinking", "truncate_history_thinking", "drop_thinking"), not keeps)
+        known |= {name: keeps is (name == KEEPS_THOUGHTS[0]) for name in KEEPS_THOUGHTS}
     if isinstance(effort := extra.get("reasoning_effort"), str) and effort:
         known |= {"reasoning_strength": effort}
     return known

@@ -166,7 +166,7 @@ class Server:
         return json_response({"status": "ok"})
 
     async def _props(self, request: web.Request) -> web.Response:
-        return json_response(props_json(self._model))
+        return json_response(await asyncio.to_thread(props_json, self._model))
 
     async def _models(self, request: web.Request) -> web.Response:
         return json_response(models_json(self._model))

@@ -119,6 +119,12 @@ def test_options_are_known_under_all_of_their_names():
     assert ChatTemplate(source).render(Conversation(HI, extra=extra)) == "True False low ['d']"
 
 
+def test_whitespace_behind_the_marker_belongs_to_it():
+    assert [ChatTemplate(source).traits.call_space for source in (HERMES, TAGGED, CHATML)] == ["\n", "", ""]
+    tight = HERMES.replace("<tool_call>\\n", "<tool_call>")
+    assert ChatTemplate(tight).traits.call_space == ""
+
+
 def test_what_gpt_oss_thought_stands_in_the_place_of_a_content():
     turn = {"role": "assistant", "content": "", "reasoning_content": "Hm.", "tool_calls": [CALL]}
     prompt = ChatTemplate(CHANNELS).render(Conversation([*HI, turn, {"role": "tool", "content": "7"}]))

@@ -196,6 +196,13 @@ async def test_tools_that_the_template_does_not_show_are_not_dropped():
         assert (status, error["error"]["type"]) == (501, "not_supported_error")
 
 
+async def test_properties_say_what_the_template_can_show():
+    async with serving(writes(""), HERMES) as client:
+        caps = (await (await client.get("/props")).json())["chat_template_caps"]
+    assert (caps["supports_tools"], caps["supports_tool_calls"], caps["supports_parallel_tool_calls"]) == (True,) * 3
+    assert (caps["supports_typed_content"], caps["supports_reasoning_effort"]) == (False, False)
+
+
 async def test_the_official_client_puts_a_stream_together():
     text = "<think>\nHm.\n</think>\n\n" + WRITTEN["hermes"]
     async with serving(writes(text), THINKING) as client:
