@@ -87,6 +87,13 @@ def call_format_of(template: str) -> str:
     return next((name for name, signs in _SIGNS if all(sign in template for sign in signs)), "")
 
 
+def always_read(template: str) -> str:
+    """The key in CALL_FORMATS of a template whose answers are read in its way even where nothing may be called: that
+    is so of those that llama-server has parsers of their own for."""
+    calls = call_format_of(template)
+    return calls if calls in (CHANNELS, TAGGED, "mistral-named") else ""
+
+
 def may_think(template: str) -> bool:
     """Whether a template's text speaks of reasoning in a way that is read here."""
     known = any(tags.start in template and tags.end in template for tags in KNOWN_TAGS)

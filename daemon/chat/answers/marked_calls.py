@@ -62,12 +62,14 @@ class MarkedCalls:
         found = 0
         position = yield from incoming.past_space()
         listed = (yield from incoming.at(position)) == "["
-        if listed and (yield from self._opens(incoming, position + 1)):
-            incoming.take(position + 1)
+        opens = listed and (yield from self._opens(incoming, position + 1))
+        opening = incoming.take(position + 1) if opens else ""
         while (yield from read_call(incoming, self.keys, tools, calls + found)):
             found += 1
             yield from _past(incoming, ",")
-        if found:
+        if not found:
+            incoming.rest = opening + incoming.rest
+        else:
             yield from _past(incoming, "]") if listed else _past(incoming, "")
             yield from _past(incoming, self.end)
         return found

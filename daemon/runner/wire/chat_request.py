@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pilotfish.daemon.chat.answers.answer_format import CHANNELS, AnswerReading, call_format_of
+from pilotfish.daemon.chat.answers.answer_format import CHANNELS, AnswerReading, always_read, call_format_of
 from pilotfish.daemon.chat.answers.call_grammar import Constraint, constraint
 from pilotfish.daemon.chat.answers.grammar_writer import CallWish
 from pilotfish.daemon.chat.chat_template import ChatTemplate, Conversation
@@ -55,7 +55,7 @@ def prepare_chat(body: Mapping[str, Any], template: ChatTemplate) -> PreparedCha
             AnswerReading(begun=rendered.begun, continued=True) if conversation.continues else AnswerReading(),
         )
     reading = AnswerReading(
-        calls=calls or (CHANNELS if call_format_of(template.source) == CHANNELS else ""),
+        calls=calls or always_read(template.source),
         reasoning=template.traits.reasoning,
         tools=conversation.tools if calls else (),
         begun=rendered.begun,

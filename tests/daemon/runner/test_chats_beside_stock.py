@@ -27,8 +27,6 @@ def asked_before(city, id):
     return [
         {"role": "user", "content": f"Weather in {city}?"},
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": "Cold.", "tool_call_id": id, "name": "weather"},
-        {"role": "assistant", "content": "It is cold."},
     ]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotfish.daemon.chat.answers.answer_events import AnswerMessage
-from pilotfish.daemon.chat.answers.answer_format import CALL_FORMATS, AnswerReading, call_format_of
+from pilotfish.daemon.chat.answers.answer_format import CALL_FORMATS, AnswerReading, call_format_of, whole
 from pilotfish.daemon.chat.answers.reasoning import ReasoningTags
 from tests.daemon.chat.answers.written import CALLS, TOOLS, WRITTEN, read
 from tests.daemon.chat.family_templates import FAMILIES
@@ -195,6 +195,14 @@ def test_a_call_may_cut_reasoning_off_where_the_model_is_known_to_do_so():
     tags = ReasoningTags("<think>", "</think>", ("<tool_call>",))
     message = read("<think>Hm." + WRITTEN["tagged"].removeprefix("So."), "tagged", reasoning=tags)
     assert (message.reasoning, message.content, len(message.calls)) == ("Hm.", "", 2)
+
+
+def test_nothing_is_called_without_tools():
+    for calls in CALL_FORMATS:
+        message = AnswerMessage()
+        message.add(whole(AnswerReading(calls), [WRITTEN[calls]]))
+        assert message.calls == []
+        assert message.content == ("So." if calls == "channels" else WRITTEN[calls])
 
 
 def test_messages_of_channels():
