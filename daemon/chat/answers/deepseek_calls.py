@@ -45,10 +45,11 @@ class DeepseekCalls:
         """Read an answer to its end."""
         calls = 0
         while marker := (yield from incoming.pass_until((CALLS, CALL), Content)):
+            start = 0
             if marker == CALLS:
-                incoming.take((yield from incoming.past_space()))
-                marker += incoming.take(len((yield from incoming.starts_with(CALL))))
-            if not (yield from self._call(incoming, tools, calls)):
+                start = yield from incoming.past_space()
+                start += len((yield from incoming.starts_with(CALL, position=start)))
+            if not (yield from self._call(incoming, tools, calls, start)):
                 incoming.emit_text(Content, marker)
                 continue
             calls += 1
@@ -57,8 +58,8 @@ class DeepseekCalls:
                 incoming.take(len((yield from incoming.starts_with(end))))
             incoming.take((yield from incoming.past_space()))
 
-    def _call(self, incoming: IncomingText, tools: Mapping[str, Tool], index: int) -> Steps[bool]:
-        head, position = yield from _line(incoming, 0, SEPARATOR)
+    def _call(self, incoming: IncomingText, tools: Mapping[str, Tool], index: int, start: int) -> Steps[bool]:
+        head, position = yield from _line(incoming, start, SEPARATOR)
         if self.fenced and head == FUNCTION:
             head, position = yield from _line(incoming, position, "\n")
         if head not in tools:

@@ -205,6 +205,17 @@ def test_nothing_is_called_without_tools():
         assert message.content == ("So." if calls == "channels" else WRITTEN[calls])
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    text=st.lists(st.sampled_from(PIECES), max_size=14).map("".join),
+    calls=st.sampled_from([calls for calls in CALL_FORMATS if calls != "channels"]),
+)
+def test_nothing_is_lost_of_what_is_no_call(text, calls):
+    message = AnswerMessage()
+    message.add(whole(AnswerReading(calls), [text]))
+    assert message.content == text.lstrip(" \t\r\n").replace("<|python_tag|>" if calls == "llama" else "\0", "")
+
+
 def test_messages_of_channels():
     text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi.<|return|>"
     assert read(text, "channels") == AnswerMessage("Hi.", "Hm.")
