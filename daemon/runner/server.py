@@ -216,8 +216,7 @@ class Server:
 
     async def _apply_template(self, request: web.Request) -> web.Response:
         def rendered(raw: bytes) -> dict[str, Any]:
-            body = parse_object(raw)
-            chat = prepare_chat(body, self._model.template)
+            chat = prepare_chat(body := parse_object(raw), self._model.template)
             own = {"pilotfish": chat.to_json()} if Fields(body).boolean("answer_format") else {}
             return {"prompt": chat.prompt, **own}
 
