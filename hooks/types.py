@@ -261,6 +261,7 @@ class SamplingParams:
     min_keep: int = 0
     grammar: str = ""  # GBNF
     json_schema: str = ""  # JSON text; the verifier converts it; ignored when `grammar` is set
+    schemas: tuple[tuple[str, str], ...] = ()  # more of them, by the names under which `grammar` refers to them
     n_probs: int = 0
     ignore_eos: bool = False
     logit_bias: tuple[tuple[int, float], ...] = ()

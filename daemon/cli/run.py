@@ -17,6 +17,7 @@ from pilotfish.daemon.lab.asking import Client
 from pilotfish.hooks.errors import PilotfishError
 
 DRAFTED = "cyan"
+THOUGHT = "bright_black"
 
 
 @dataclass
@@ -122,10 +123,13 @@ def _holds(store: Any, model: str) -> bool:
 async def _say(client: Client, chat: TerminalChat, text: str) -> None:
     chat.messages.append({"role": "user", "content": text})
     body = {"model": chat.model, "messages": chat.messages, "options": chat.options}
-    said, last = "", {}
+    said, last, thinks = "", {}, False
     async with contextlib.aclosing(client.stream("/api/chat", body)) as events:
         async for event in events:
-            piece = event.get("message", {}).get("content", "")
+            message = event.get("message", {})
+            piece = message.get("content", "")
+            _show_thought(message.get("thinking", ""), ended=thinks and bool(piece))
+            thinks = not piece and (thinks or "thinking" in message)
             said += piece
             drafted = event.get("pilotfish", {}).get("drafted", 0) > 0
             write_words(piece, DRAFTED if drafted and chat.show_drafts else "")
@@ -134,6 +138,13 @@ async def _say(client: Client, chat: TerminalChat, text: str) -> None:
     if sys.stdout.isatty():
         write_words("\n")
     err.print(summary(last), style="dim", markup=False)
+
+
+def _show_thought(thought: str, *, ended: bool) -> None:
+    """What a model thinks, for whoever watches a terminal; it is no part of the answer."""
+    if sys.stdout.isatty():
+        write_words(thought, THOUGHT)
+        write_words("\n\n" if ended else "")
 
 
 def summary(last: dict[str, Any]) -> str:

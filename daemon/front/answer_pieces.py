@@ -30,13 +30,25 @@ class Logprob:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A tool that the model calls, with all of its arguments."""
+
+    index: int
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
-    """Text to send now. `tokens` are the ids it comes from, `extra` what the runner says about them beyond that."""
+    """What to send now. `tokens` are the ids it comes from, `extra` what the runner says about them beyond that."""
 
     text: str
     logprobs: tuple[Logprob, ...] = ()
     tokens: tuple[int, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    thinking: str = ""
+    calls: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +62,27 @@ class Final(Piece):
     eval_duration: int = 0
 
 
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """All that was said, thought and called."""
+    return Piece(
+        "".join(piece.text for piece in pieces),
+        tuple(logprob for piece in pieces for logprob in piece.logprobs),
+        thinking="".join(piece.thinking for piece in pieces),
+        calls=tuple(call for piece in pieces for call in piece.calls),
+    )
+
+
 def completion_body(
-    prompt: str | Sequence[int], settings: AnswerSettings, options: Options, *, shift: bool, unsaid_if_zero: bool
+    prompt: str | Sequence[int],
+    settings: AnswerSettings,
+    options: Options,
+    *,
+    shift: bool,
+    unsaid_if_zero: bool,
+    fields: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The runner's request for one answer. With `shift`, a full context may forget; `unsaid_if_zero` is that of
-    `completion_fields`."""
+    `completion_fields`; `fields` are what the runner said that this chat needs."""
     body: dict[str, Any] = {
         "prompt": prompt if isinstance(prompt, str) else list(prompt),
         "cache_prompt": True,
@@ -62,6 +90,7 @@ def completion_body(
         "return_drafted": True,
         "context_shift": shift,
         **completion_fields(options, unsaid_if_zero=unsaid_if_zero),
+        **fields,
     }
     if settings.n_probs:
         body["n_probs"] = settings.n_probs
@@ -78,11 +107,12 @@ async def answer(
     *,
     shift: bool,
     unsaid_if_zero: bool,
+    fields: Mapping[str, Any],
 ) -> AsyncGenerator[Piece, None]:
     """Pieces in order, then exactly one Final. Log-probabilities of tokens without text travel with the next piece."""
     ids: list[int] = []
     waiting: list[Logprob] = []
-    body = completion_body(prompt, settings, options, shift=shift, unsaid_if_zero=unsaid_if_zero)
+    body = completion_body(prompt, settings, options, shift=shift, unsaid_if_zero=unsaid_if_zero, fields=fields)
     async with contextlib.aclosing(lease.client.completion(body)) as events:
         async for event in events:
             text, tokens = str(event.get("content", "")), _ids(event.get("tokens"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pilotfish.daemon.chat.answers.answer_format import call_format_of, may_think
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.requests import Message, parse_messages
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound, PilotfishError, RequestError
@@ -78,10 +79,16 @@ class ServedModel:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What this front does with the model; less than Ollama can, where tools, thinking or images are concerned."""
+        """What this front does with the model; less than Ollama can, where images are concerned, and tools and thinking
+        in ways that are not known here."""
         if self.metadata is None:
             return self.config.capabilities
-        return ("embedding",) if self.metadata.is_embedding else ("completion",)
+        if self.metadata.is_embedding:
+            return ("embedding",)
+        template = self.metadata.chat_template
+        calls = "tools" in template and bool(call_format_of(template))
+        found = {"completion": True, "tools": calls, "thinking": may_think(template)}
+        return tuple(name for name, can in found.items() if can)
 
     def details(self) -> dict[str, Any]:
         """The `details` object of `/api/show` and `/api/ps`."""

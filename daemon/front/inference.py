@@ -8,11 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pilotfish.daemon.chat.answers.answer_format import AnswerReading
 from pilotfish.daemon.front import prompts
 from pilotfish.daemon.front.answer_pieces import Final, Piece, answer
 from pilotfish.daemon.front.catalog import Catalog, ServedModel
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.options import Options, merge, runner_options
+from pilotfish.daemon.front.reading_pieces import read_pieces
 from pilotfish.daemon.front.requests import AnswerSettings, ChatRequest, GenerateRequest
 from pilotfish.daemon.front.runners import Lease, Runners
 from pilotfish.daemon.front.settings import FrontSettings
@@ -39,8 +41,7 @@ class Finished:
 
 Event = Piece | Finished | Done
 Events = AsyncGenerator[Event, None]
-Prompt = str | list[int]  # text as it is, or its ids
-Render = Callable[[Lease, ServedModel], Awaitable[tuple[str, Prompt]]]  # the prompt as text, and as it is sent
+Render = Callable[[Lease, ServedModel], Awaitable[prompts.RenderedPrompt]]
 
 
 class Inference:
@@ -97,16 +98,19 @@ class Inference:
             if not render:
                 yield Done("load")
                 return
-            text, prompt = await render(lease, model)
+            rendered = await render(lease, model)
             if settings.debug_render_only:
-                yield Done(rendered=text)
+                yield Done(rendered=rendered.text)
                 return
+            prompt: str | list[int] = rendered.ids or rendered.text
             shift = prompts.shifts(model, settings)
             may_lose = settings.truncate and shift
             prompt = await prompts.shortened(lease, prompt, num_keep=options.num_keep, allowed=may_lose)
             by_ollama = not is_chat or bool(model.template)  # who would render this prompt there
-            pieces = answer(lease, prompt, settings, options, shift=shift, unsaid_if_zero=by_ollama)
-            async with contextlib.aclosing(pieces):
+            written = answer(
+                lease, prompt, settings, options, shift=shift, unsaid_if_zero=by_ollama, fields=rendered.fields
+            )
+            async with contextlib.aclosing(written), contextlib.aclosing(_read(written, rendered.reading)) as pieces:
                 async for piece in pieces:
                     context = (*prompt, *piece.tokens) if with_context and not isinstance(prompt, str) else None
                     yield _event(piece, started, loaded, options, context)
@@ -119,19 +123,28 @@ class Inference:
             yield lease, replace(options, num_ctx=launch.num_ctx)
 
 
-async def _generate_prompt(request: GenerateRequest, lease: Lease, model: ServedModel) -> tuple[str, Prompt]:
+def _read(pieces: AsyncGenerator[Piece, None], reading: AnswerReading) -> AsyncGenerator[Piece, None]:
+    return read_pieces(pieces, reading) if reading.reads else pieces
+
+
+async def _generate_prompt(request: GenerateRequest, lease: Lease, model: ServedModel) -> prompts.RenderedPrompt:
     if request.raw:
-        return request.prompt, request.prompt
+        return prompts.RenderedPrompt(request.prompt)
     messages = prompts.generate_messages(request, model)
-    text, ids = await prompts.fit(lease, model, messages, truncate=request.settings.truncate)
-    if request.context is not None:
-        ids = await prompts.with_context(lease, request.context, text)
-    return text, ids
+    wish = prompts.ChatWish(think=request.settings.think, schema=request.settings.schema)
+    rendered = await prompts.fit(lease, model, messages, wish, truncate=request.settings.truncate)
+    if request.context is None:
+        return rendered
+    return replace(rendered, ids=await prompts.with_context(lease, request.context, rendered.text))
 
 
-async def _chat_prompt(request: ChatRequest, lease: Lease, model: ServedModel) -> tuple[str, Prompt]:
+async def _chat_prompt(request: ChatRequest, lease: Lease, model: ServedModel) -> prompts.RenderedPrompt:
     messages = prompts.chat_messages(request, model)
-    return await prompts.fit(lease, model, messages, truncate=request.settings.truncate)
+    settings = request.settings
+    wish = prompts.ChatWish(
+        request.tools, request.tool_choice, request.parallel_tool_calls, settings.think, settings.schema
+    )
+    return await prompts.fit(lease, model, messages, wish, truncate=settings.truncate)
 
 
 def _event(piece: Piece, started: float, loaded: float, options: Options, context: tuple[int, ...] | None) -> Event:
@@ -150,12 +163,13 @@ def _refuse(
     vision: bool = False,
 ) -> None:
     """Raises StatusError 400 in Ollama's words for what the model (or this front) does not do."""
-    if settings.think:
+    if settings.think and "thinking" not in model.capabilities:
         raise StatusError(400, f'"{settings.model}" does not support thinking')
     _ = model.weights  # raises for models without a runner here
     if "completion" not in model.capabilities:
         raise StatusError(400, f'"{settings.model}" does not support {endpoint}')
-    missing = [what for what, wanted in (("tools", tools), ("insert", insert), ("vision", vision)) if wanted]
+    wishes = (("tools", tools), ("insert", insert), ("vision", vision))
+    missing = [what for what, wanted in wishes if wanted and what not in model.capabilities]
     if missing:
         words = "\n".join(missing)
         raise StatusError(400, f"{model.name.full} does not support {words}")

@@ -11,14 +11,14 @@ from typing import Any
 
 from aiohttp import web
 
-from pilotfish.daemon.front.answer_pieces import Logprob, Piece
+from pilotfish.daemon.front.answer_pieces import Call, Logprob, Piece, joined
 from pilotfish.daemon.front.bodies import read_json
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.errors import openai_error
 from pilotfish.daemon.front.inference import Done, Event, Events, Finished
 from pilotfish.daemon.front.keys import CATALOG, INFERENCE
 from pilotfish.daemon.front.openai_requests import Stream, parse_chat_completion, parse_completion, parse_stream
-from pilotfish.daemon.front.streams import Objects, event, json_response, stream_response
+from pilotfish.daemon.front.streams import Objects, dumps, event, json_response, stream_response
 
 _DONE = b"data: [DONE]\n\n"
 
@@ -91,7 +91,8 @@ async def _chunks(envelope: Envelope, how: Stream, first: Event, events: Events)
     yield _chunk(envelope, first, opening=True)
     last = first
     async for last in events:
-        if not (isinstance(last, Finished) and not last.final.text and not last.final.logprobs):
+        piece = _piece(last)
+        if not isinstance(last, Finished) or piece.text or piece.thinking or piece.calls or piece.logprobs:
             yield _chunk(envelope, last, opening=False)
     yield envelope.wrap([_choice(envelope, {}, "", _finish_reason(last))], chunk=True)
     if how.include_usage:
@@ -101,7 +102,7 @@ async def _chunks(envelope: Envelope, how: Stream, first: Event, events: Events)
 def _chunk(envelope: Envelope, event: Event, *, opening: bool) -> dict[str, Any]:
     piece = _piece(event)
     delta = {"role": "assistant"} if opening else {}
-    choice = _choice(envelope, {**delta, "content": piece.text}, piece.text, None)
+    choice = _choice(envelope, {**delta, "content": piece.text, **_beside_content(piece)}, piece.text, None)
     return envelope.wrap([{**choice, **_logprobs(envelope, piece.logprobs)}], chunk=True)
 
 
@@ -115,12 +116,25 @@ async def _collect(envelope: Envelope, first: Event, events: Events) -> dict[str
     last = first
     async for last in events:
         pieces.append(_piece(last))
-    text = "".join(piece.text for piece in pieces)
-    shown = {"message": {"role": "assistant", "content": text}} if envelope.chat else {"text": text}
+    piece = joined(pieces)
+    message = {"role": "assistant", "content": piece.text, **_beside_content(piece)}
+    shown = {"message": message} if envelope.chat else {"text": piece.text}
     choice = {"index": 0, **shown, "finish_reason": _finish_reason(last)}
-    logprobs = [logprob for piece in pieces for logprob in piece.logprobs]
-    answer = envelope.wrap([{**choice, **_logprobs(envelope, logprobs)}], chunk=False)
+    answer = envelope.wrap([{**choice, **_logprobs(envelope, piece.logprobs)}], chunk=False)
     return {**answer, "usage": _usage(last), **_own(last)}
+
+
+def _beside_content(piece: Piece) -> dict[str, Any]:
+    """What is thought and called, under Ollama's names for it."""
+    beside: dict[str, Any] = {"reasoning": piece.thinking} if piece.thinking else {}
+    if piece.calls:
+        beside["tool_calls"] = [_call(call) for call in piece.calls]
+    return beside
+
+
+def _call(call: Call) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": dumps(call.arguments)}
+    return {"id": call.id, "index": call.index, "type": "function", "function": function}
 
 
 def _piece(event: Event) -> Piece:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +14,16 @@ from pilotfish.daemon.front.requests import (
     ChatRequest,
     GenerateRequest,
     Message,
+    parse_calls,
     parse_format,
+    parse_tools,
 )
 from pilotfish.daemon.http.json_text import shown
 from pilotfish.hooks.errors import RequestError
 
+Tools = tuple[Mapping[str, Any], ...]
+
+_CHOICES = ("auto", "none", "required")
 _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "ultra", "max")
 
 
@@ -44,8 +49,38 @@ def parse_chat_completion(body: Body) -> ChatRequest:
     top = body.get("top_logprobs", int, 0)
     settings = _settings(body, logprobs=body.get("logprobs", bool, False), top=top, schema=_schema(body))
     parts = tuple(part for index, message in enumerate(messages) for part in _messages(index, message))
-    tools = any(body.get(name, list, []) for name in ("tools", "functions"))
-    return ChatRequest(settings, parts, has_tools=tools or any(part.has_tools for part in parts))
+    older = [{"function": function} for function in body.get("functions", list, [])]  # OpenAI's form before tools
+    tools = parse_tools(Body({"tools": [*body.get("tools", list, []), *older]}))
+    choice, tools = _chosen(body.fields.get("tool_choice"), tools)
+    return ChatRequest(settings, _with_names(parts), tools, choice, body.boolean("parallel_tool_calls"))
+
+
+def _chosen(choice: Any, tools: Tools) -> tuple[str, Tools]:
+    """How to choose, and among which: a function that is named is the only one, and has to be called."""
+    if isinstance(choice, dict):
+        named = Body(choice).get("function", dict, {}).get("name")
+        chosen = tuple(tool for tool in tools if tool["function"]["name"] == named)
+        if not chosen:
+            raise RequestError(f"tool_choice names a function that is not among the tools: {shown(named)}")
+        return "required", chosen
+    if choice not in (None, *_CHOICES):
+        raise RequestError(
+            f"invalid tool_choice: {shown(choice)} (must be one of {', '.join(_CHOICES)}, or a function)"
+        )
+    if choice == "required" and not tools:
+        raise RequestError("tool_choice is required, and there are no tools to choose from")
+    return choice or "auto", tools
+
+
+def _with_names(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Results with the names of the functions whose calls have their ids, as Ollama looks them up."""
+    names = {call.get("id"): call["function"]["name"] for message in messages for call in message.calls}
+    return tuple(
+        replace(message, tool_name=message.tool_name or names.get(message.tool_call_id, ""))
+        if message.tool_call_id
+        else message
+        for message in messages
+    )
 
 
 def parse_completion(body: Body) -> GenerateRequest:
@@ -115,24 +150,38 @@ def _schema(body: Body) -> Any:
     return None
 
 
-def _think(body: Body) -> bool:
+def _think(body: Body) -> bool | str | None:
     reasoning = Body(body.get("reasoning", dict, {}))
     effort = reasoning.get("effort", str, "") or body.get("reasoning_effort", str, "")
     if effort in ("", "none"):
-        return False
+        return False if effort else None
     if effort not in _EFFORTS:
         allowed = ", ".join(f'"{name}"' for name in (*_EFFORTS, "none"))
         raise RequestError(f'invalid reasoning value: "{effort}" (must be one of {allowed})')
-    return True
+    return effort
 
 
 def _messages(index: int, value: Any) -> list[Message]:
     """The message, or one for each part of its content, as Ollama takes them."""
     if not isinstance(value, dict):
         raise RequestError(f"messages[{index}] must be an object, got {shown(value)}")
-    role = Body(value).get("role", str, "").lower()
-    tools = has_tools(role, value)
-    return [replace(message, has_tools=tools) for message in _contents(index, role, value)]
+    body = Body(value)
+    role = {"function": "tool"}.get(role := body.get("role", str, "").lower(), role)
+    messages = _contents(index, role, value)
+    last = replace(
+        messages[-1] if messages else Message(role, ""),
+        thinking=body.get("reasoning", str, "") or body.get("reasoning_content", str, ""),
+        calls=parse_calls(Body({"tool_calls": [*body.get("tool_calls", list, []), *_older_call(value)]})),
+        tool_name=body.get("name", str, ""),
+        tool_call_id=body.get("tool_call_id", str, ""),
+        has_tools=has_tools(role, value),
+    )
+    return [*messages[:-1], last]
+
+
+def _older_call(message: Mapping[str, Any]) -> list[Any]:
+    """The call in OpenAI's form before tools."""
+    return [{"function": message["function_call"]}] if message.get("function_call") else []
 
 
 def _contents(index: int, role: str, value: Mapping[str, Any]) -> list[Message]:

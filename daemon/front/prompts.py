@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from pilotfish.daemon.chat.answers.answer_format import AnswerReading
+from pilotfish.daemon.chat.answers.called_tools import Tool
 from pilotfish.daemon.chat.chat_roles import SYSTEM_ROLES
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.errors import StatusError
@@ -19,7 +23,38 @@ log = logging.getLogger("pilotfish.front")
 # What Ollama executes for a model without a template of its own.
 DEFAULT_TEMPLATE = "{{ .Prompt }}"
 
-Rendered = tuple[str, list[int]]  # a prompt and its ids
+
+@dataclass(frozen=True, slots=True)
+class ChatWish:
+    """What the runner has to know of a chat besides its messages. `tools` are in OpenAI's form."""
+
+    tools: tuple[Mapping[str, Any], ...] = ()
+    tool_choice: str = "auto"
+    parallel_tool_calls: bool | None = None
+    think: bool | str | None = None
+    schema: Mapping[str, Any] | None = None
+
+    def fields(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """A body of `/apply-template`."""
+        body: dict[str, Any] = {"messages": list(messages), "json_schema": self.schema}
+        if self.tools:
+            body |= {"tools": list(self.tools), "tool_choice": self.tool_choice}
+            body |= {"parallel_tool_calls": self.parallel_tool_calls}
+        if self.think is not None:
+            effort = {"reasoning_effort": self.think} if isinstance(self.think, str) else {}
+            body["chat_template_kwargs"] = {"enable_thinking": bool(self.think), **effort}
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPrompt:
+    """A prompt, its ids, how the answer to it is read, and the fields of a completion that this needs."""
+
+    text: str
+    ids: list[int] = field(default_factory=list)
+    reading: AnswerReading = field(default_factory=AnswerReading)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
 
 _NO_BYTES = 4  # tokens at most that stand for no byte of a text: BOS, EOS, a space before the first word
 
@@ -55,11 +90,15 @@ def chat_messages(request: ChatRequest, model: ServedModel) -> tuple[Message, ..
     return (*own, *model.messages, *request.messages)
 
 
-async def render(lease: Lease, model: ServedModel, messages: Sequence[Message]) -> str:
-    """One prompt from messages, by the GGUF's chat template, or as Ollama does without one."""
-    if model.has_chat_template:
-        return await lease.client.apply_template([message.to_json() for message in messages])
-    return render_plain(messages)
+async def render(lease: Lease, model: ServedModel, messages: Sequence[Message], wish: ChatWish) -> RenderedPrompt:
+    """One prompt from messages, by the GGUF's chat template, or as Ollama does without one; not tokenized yet."""
+    if not model.has_chat_template:
+        return RenderedPrompt(render_plain(messages))
+    answer = await lease.client.prepare_chat(wish.fields([message.to_json() for message in messages]))
+    own = answer.get("pilotfish") or {}
+    tools = tuple(Tool.from_json(tool) for tool in wish.tools)
+    reading = AnswerReading.from_json(own["reading"], tools) if "reading" in own else AnswerReading()
+    return RenderedPrompt(str(answer["prompt"]), reading=reading, fields=own.get("completion") or {})
 
 
 def render_plain(messages: Sequence[Message]) -> str:
@@ -68,46 +107,57 @@ def render_plain(messages: Sequence[Message]) -> str:
     return "".join("\n\n".join(turn.content for turn in group) for role, group in turns if role not in SYSTEM_ROLES)
 
 
-async def fit(lease: Lease, model: ServedModel, messages: Sequence[Message], *, truncate: bool) -> Rendered:
+async def fit(
+    lease: Lease, model: ServedModel, messages: Sequence[Message], wish: ChatWish, *, truncate: bool
+) -> RenderedPrompt:
     """The rendered prompt and its ids; with `truncate`, the oldest turns dropped until an answer fits behind it.
 
     System messages and the last turn always stay, so the prompt may still be too long: see `shortened`.
     """
-    prompt, ids = await _rendered(lease, model, messages, 0)
-    if not truncate or len(messages) < 2 or len(ids) < lease.launch.num_ctx:
-        return prompt, ids
-    return await _fewest_dropped(lease, model, messages)
+    return await _Fitting(lease, model, messages, wish).fit(truncate=truncate)
 
 
-async def _fewest_dropped(lease: Lease, model: ServedModel, messages: Sequence[Message]) -> Rendered:
-    """The longest rendering that fits, found by halving: one for every turn dropped would take a long chat seconds."""
-    low, high, found = 1, len(messages) - 1, None
-    while low < high:
-        middle = (low + high) // 2
-        start, rendered = await _next_rendered(lease, model, messages, middle)
-        if len(rendered[1]) < lease.launch.num_ctx:
-            high, found = middle, rendered
-        else:
-            low = start + 1
-    return found or await _rendered(lease, model, messages, len(messages) - 1)
+class _Fitting:
+    """One chat that has to fit the context."""
 
+    def __init__(self, lease: Lease, model: ServedModel, messages: Sequence[Message], wish: ChatWish) -> None:
+        self._lease, self._model, self._messages, self._wish = lease, model, messages, wish
 
-async def _next_rendered(
-    lease: Lease, model: ServedModel, messages: Sequence[Message], start: int
-) -> tuple[int, Rendered]:
-    """The rendering without the turns before `start`, or the next one: many templates want turns that alternate."""
-    last = len(messages) - 1
-    for position in range(start, last):
-        with contextlib.suppress(StatusError):
-            return position, await _rendered(lease, model, messages, position)
-    return last, await _rendered(lease, model, messages, last)
+    async def fit(self, *, truncate: bool) -> RenderedPrompt:
+        rendered = await self._rendered(0)
+        if not truncate or len(self._messages) < 2 or self._fits(rendered):
+            return rendered
+        return await self._fewest_dropped()
 
+    def _fits(self, rendered: RenderedPrompt) -> bool:
+        return len(rendered.ids) < self._lease.launch.num_ctx
 
-async def _rendered(lease: Lease, model: ServedModel, messages: Sequence[Message], start: int) -> Rendered:
-    """The prompt without the turns before `start`. Raises StatusError when the template refuses what is left."""
-    system = [message for message in messages[:start] if message.is_system]
-    prompt = await render(lease, model, [*system, *messages[start:]])
-    return prompt, await lease.client.tokenize(prompt)
+    async def _fewest_dropped(self) -> RenderedPrompt:
+        """The longest rendering that fits, by halving: one for every turn dropped would take a long chat seconds."""
+        last = len(self._messages) - 1
+        low, high, found = 1, last, None
+        while low < high:
+            middle = (low + high) // 2
+            start, rendered = await self._next_rendered(middle)
+            if self._fits(rendered):
+                high, found = middle, rendered
+            else:
+                low = start + 1
+        return found or await self._rendered(last)
+
+    async def _next_rendered(self, start: int) -> tuple[int, RenderedPrompt]:
+        """The rendering without the turns before `start`, or the next one: many templates want turns that alternate."""
+        last = len(self._messages) - 1
+        for position in range(start, last):
+            with contextlib.suppress(StatusError):
+                return position, await self._rendered(position)
+        return last, await self._rendered(last)
+
+    async def _rendered(self, start: int) -> RenderedPrompt:
+        """The prompt without the turns before `start`. Raises StatusError when the template refuses what is left."""
+        system = [message for message in self._messages[:start] if message.is_system]
+        rendered = await render(self._lease, self._model, [*system, *self._messages[start:]], self._wish)
+        return replace(rendered, ids=await self._lease.client.tokenize(rendered.text))
 
 
 async def with_context(lease: Lease, context: Sequence[int], prompt: str) -> list[int]:

@@ -18,10 +18,17 @@ MAX_TOP_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat. `role` is lowercase; what the front cannot pass on is only noted as present."""
+    """One turn of a chat. `role` is lowercase; what the front cannot pass on is only noted as present.
+
+    `calls` are those of the assistant, in OpenAI's form; `tool_name` and `tool_call_id` say what a result belongs to.
+    """
 
     role: str
     content: str
+    thinking: str = ""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    tool_name: str = ""
+    tool_call_id: str = ""
     has_images: bool = False
     has_tools: bool = False  # it calls tools, or is what a call returned
 
@@ -30,9 +37,15 @@ class Message:
         """Whether it says how to answer."""
         return self.role in SYSTEM_ROLES
 
-    def to_json(self) -> dict[str, str]:
-        """As a chat template sees it."""
-        return {"role": self.role, "content": self.content}
+    def to_json(self) -> dict[str, Any]:
+        """As llama-server takes it."""
+        others = {
+            "reasoning_content": self.thinking,
+            "tool_calls": list(self.calls),
+            "name": self.tool_name,
+            "tool_call_id": self.tool_call_id,
+        }
+        return {"role": self.role, "content": self.content, **{key: value for key, value in others.items() if value}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +57,7 @@ class AnswerSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     keep_alive: float | None = None  # seconds; None leaves it as it is
     schema: Mapping[str, Any] | None = None
-    think: bool = False
+    think: bool | str | None = None  # a word says how much; None leaves it to the model
     truncate: bool = True  # whether a prompt longer than the context may be cut
     shift: bool | None = None  # whether the context may forget its beginning; None leaves it to the model
     logprobs: bool = False
@@ -77,7 +90,14 @@ class ChatRequest:
 
     settings: AnswerSettings
     messages: tuple[Message, ...] = ()
-    has_tools: bool = False
+    tools: tuple[Mapping[str, Any], ...] = ()  # in OpenAI's form
+    tool_choice: str = "auto"
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the model may call tools, or anything was ever called."""
+        return bool(self.tools) or any(message.has_tools for message in self.messages)
 
 
 def parse_generate(body: Body) -> GenerateRequest:
@@ -103,8 +123,35 @@ def parse_chat(body: Body) -> ChatRequest:
     return ChatRequest(
         settings=_settings(body),
         messages=messages,
-        has_tools=bool(body.get("tools", list, [])) or any(message.has_tools for message in messages),
+        tools=parse_tools(body),
     )
+
+
+def parse_tools(body: Body) -> tuple[Mapping[str, Any], ...]:
+    """The tools of a request. Raises RequestError naming the one at fault."""
+    tools = body.get("tools", list, [])
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, dict) or not isinstance(tool.get("function", {}), dict):
+            raise RequestError(f"tools[{index}] must be an object with a function, got {shown(tool)}")
+    return tuple({"type": "function", "function": {"name": "", **tool.get("function", {})}} for tool in tools)
+
+
+def parse_calls(body: Body) -> tuple[Mapping[str, Any], ...]:
+    """The calls in a message; their arguments are an object in Ollama's form, and JSON text in OpenAI's."""
+    calls = body.get("tool_calls", list, [])
+    for index, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise RequestError(
+                f"tool_calls[{index}] must be an object with a function that has a name, got {shown(call)}"
+            )
+    return tuple(_call(call) for call in calls)
+
+
+def _call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = {"name": call["function"]["name"], "arguments": call["function"].get("arguments") or {}}
+    id = {"id": call["id"]} if call.get("id") else {}
+    return {"type": "function", "function": function, **id}
 
 
 def parse_messages(messages: list[Any]) -> tuple[Message, ...]:
@@ -118,8 +165,16 @@ def _message(index: int, value: Any) -> Message:
     try:
         body = Body(value)
         role, content = body.get("role", str, ""), body.get("content", str, "")
-        images, tools = bool(body.get("images", list, [])), has_tools(role.lower(), value)
-        return Message(role.lower(), content, has_images=images, has_tools=tools)
+        return Message(
+            role.lower(),
+            content,
+            thinking=body.get("thinking", str, ""),
+            calls=parse_calls(body),
+            tool_name=body.get("tool_name", str, ""),
+            tool_call_id=body.get("tool_call_id", str, ""),
+            has_images=bool(body.get("images", list, [])),
+            has_tools=has_tools(role.lower(), value),
+        )
     except RequestError as error:
         raise RequestError(f"messages[{index}].{error}") from error
 
@@ -154,16 +209,16 @@ def parse_format(value: Any) -> Mapping[str, Any] | None:
     raise RequestError(f'invalid format: {shown(value)}; expected "json" or a valid JSON Schema object')
 
 
-def parse_think(value: Any) -> bool:
-    """Whether thinking is asked for."""
+def parse_think(value: Any) -> bool | str | None:
+    """Whether thinking is asked for, and how much of it."""
     if value is None or isinstance(value, bool):
-        return bool(value)
+        return value
     allowed = '"high", "medium", "low", "max", true, or false'
     if not isinstance(value, str):
         raise RequestError(f"think must be a boolean or string ({allowed})")
     if value not in _THINK_LEVELS:
         raise RequestError(f"invalid think value: {shown(value)} (must be {allowed})")
-    return True
+    return value
 
 
 def _context(body: Body) -> tuple[int, ...] | None:

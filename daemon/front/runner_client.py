@@ -52,6 +52,10 @@ class RunnerClient:
         answer = await self._post("/apply-template", {"messages": list(messages)})
         return str(answer["prompt"])
 
+    async def prepare_chat(self, chat: Mapping[str, Any]) -> dict[str, Any]:
+        """The prompt of a chat, and under `pilotfish` how its answer is read."""
+        return await self._post("/apply-template", {**chat, "answer_format": True})
+
     async def tokenize(self, text: str, *, add_special: bool = True) -> list[int]:
         """Token ids of `text`, with special tokens recognised, as `/completion` would read it."""
         body = {"content": text, "add_special": add_special, "parse_special": True}

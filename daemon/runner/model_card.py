@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pilotfish
-from pilotfish.daemon.chat.chat_template import ChatTemplate
+from pilotfish.daemon.chat.chat_template import KEEPS_THOUGHTS, ChatTemplate
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.runner.projector import TEXT_ONLY, Projector
 from pilotfish.daemon.runner.wire.generation_settings import sampling_json
@@ -86,7 +86,7 @@ def _model(card: ModelCard) -> dict[str, Any]:
 
 
 def props_json(card: ModelCard) -> dict[str, Any]:
-    """`/props`, and the lane under pilotfish's own key."""
+    """`/props`, and the lane under pilotfish's own key. Blocks, as templates do."""
     return {
         "default_generation_settings": {"params": _defaults(), "n_ctx": card.n_ctx},
         "total_slots": card.slots,
@@ -101,7 +101,7 @@ def props_json(card: ModelCard) -> dict[str, Any]:
         "ui": False,
         "ui_settings": {},
         "chat_template": card.template.source,
-        "chat_template_caps": _CAPABILITIES,
+        "chat_template_caps": _capabilities(card.template),
         "bos_token": card.template.bos,
         "eos_token": card.template.eos,
         "build_info": f"pilotfish-{pilotfish.__version__}",
@@ -138,14 +138,17 @@ def _defaults() -> dict[str, Any]:
     return sampling_json(SamplingParams(seed=RANDOM_SEED))
 
 
-_CAPABILITIES = {
-    "supports_object_arguments": False,
-    "supports_parallel_tool_calls": False,
-    "supports_preserve_reasoning": False,
-    "supports_reasoning_effort": False,
-    "supports_string_content": True,
-    "supports_system_role": True,
-    "supports_tool_calls": False,
-    "supports_tools": False,
-    "supports_typed_content": False,
-}
+def _capabilities(template: ChatTemplate) -> dict[str, bool]:
+    """What the template can show, under llama-server's names."""
+    traits, source = template.traits, template.source
+    return {
+        "supports_object_arguments": traits.object_arguments,
+        "supports_parallel_tool_calls": traits.parallel_calls,
+        "supports_preserve_reasoning": any(name in source for name in KEEPS_THOUGHTS),
+        "supports_reasoning_effort": "reasoning_effort" in source,
+        "supports_string_content": True,
+        "supports_system_role": template.takes_system,
+        "supports_tool_calls": bool(traits.calls),
+        "supports_tools": traits.shows_tools,
+        "supports_typed_content": traits.takes_parts,
+    }

@@ -23,7 +23,7 @@ from pilotfish.daemon.runner.relay import relay
 from pilotfish.daemon.runner.responding import ResponseFormat, json_response, respond
 from pilotfish.daemon.runner.sidecar import Sidecar
 from pilotfish.daemon.runner.wire import completion, openai_answers
-from pilotfish.daemon.runner.wire.chat_request import completion_body, leave_to_stock, read_conversation
+from pilotfish.daemon.runner.wire.chat_request import PreparedChat, completion_body, leave_to_stock, prepare_chat
 from pilotfish.daemon.runner.wire.completion_request import NO_DEFAULTS, CompletionRequest, read_completion
 from pilotfish.daemon.runner.wire.fields import Fields
 from pilotfish.daemon.runner.wire.prompt_ids import tokenize
@@ -166,7 +166,7 @@ class Server:
         return json_response({"status": "ok"})
 
     async def _props(self, request: web.Request) -> web.Response:
-        return json_response(props_json(self._model))
+        return json_response(await asyncio.to_thread(props_json, self._model))
 
     async def _models(self, request: web.Request) -> web.Response:
         return json_response(models_json(self._model))
@@ -202,25 +202,25 @@ class Server:
         return await self._respond(request, parsed, openai_answers.Text(parsed, self._model.name))
 
     async def _chat_completion(self, request: web.Request) -> web.StreamResponse:
-        prefill = ""
+        chat = PreparedChat("")
 
-        def render(body: dict[str, Any]) -> dict[str, Any]:
-            nonlocal prefill
+        def prepare(body: dict[str, Any]) -> dict[str, Any]:
+            nonlocal chat
             if self._sidecar is not None:
                 leave_to_stock(body, self._model.template)
-            conversation = read_conversation(body, self._model.template)
-            prefill = conversation.prefill
-            return completion_body(body, self._model.template.render(conversation))
+            chat = prepare_chat(body, self._model.template)
+            return completion_body(body, chat)
 
-        parsed = await self._read(request, render, blocks=True)
-        return await self._respond(request, parsed, openai_answers.Chat(parsed, self._model.name, prefill))
+        parsed = await self._read(request, prepare, blocks=True)
+        return await self._respond(request, parsed, openai_answers.Chat(parsed, self._model.name, chat.reading))
 
     async def _apply_template(self, request: web.Request) -> web.Response:
-        def render(body: dict[str, Any]) -> str:
-            return self._model.template.render(read_conversation(body, self._model.template))
+        def rendered(raw: bytes) -> dict[str, Any]:
+            chat = prepare_chat(body := parse_object(raw), self._model.template)
+            own = {"pilotfish": chat.to_json()} if Fields(body).boolean("answer_format") else {}
+            return {"prompt": chat.prompt, **own}
 
-        prompt = await _off_loop(await request.read(), lambda raw: render(parse_object(raw)), blocks=True)
-        return json_response({"prompt": prompt})
+        return json_response(await _off_loop(await request.read(), rendered, blocks=True))
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         return json_response({"tokens": await _off_loop(await request.read(), self._tokens)})

@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from pilotfish.hooks.errors import RequestError
 from pilotfish.hooks.types import SamplingParams
 from pilotfish.plugins._cells.grammar_cost import check_cost
-from pilotfish.plugins._cells.json_schema import grammar_of_schema
+from pilotfish.plugins._cells.json_schema import grammar_of_schema, rules_of_schema
 
 MAX_BYTES = 512 * 1024
 
+_T = TypeVar("_T")
+
 
 def grammar_of(params: SamplingParams) -> str:
-    """The request's GBNF: its own, or its schema's; empty when it asks for neither. Raises RequestError."""
-    if params.grammar or not params.json_schema:
-        return params.grammar
-    if len(params.json_schema) > MAX_BYTES:
-        raise RequestError(f"json_schema: {len(params.json_schema)} characters; at most {MAX_BYTES} are accepted")
+    """The request's GBNF: its own, with those of the schemas that it refers to, or its one schema's; empty when it asks
+    for neither. Raises RequestError."""
+    if not params.grammar:
+        return _converted(params.json_schema, grammar_of_schema) if params.json_schema else ""
+    rules: dict[str, str] = {}
+    for name, schema in params.schemas:
+        rules |= _converted(schema, partial(rules_of_schema, root=name, prefix=f"{name}-"))
+    return params.grammar + "".join(
+        f"{name} ::= {body}\n" for name, body in rules.items() if not _defines(params, name)
+    )
+
+
+def _converted(text: str, convert: Callable[[Any], _T]) -> _T:
+    if len(text) > MAX_BYTES:
+        raise RequestError(f"json_schema: {len(text)} characters; at most {MAX_BYTES} are accepted")
     try:
-        schema = json.loads(params.json_schema)
+        schema = json.loads(text)
         # llama-server reads the empty schema as "any object"
-        return grammar_of_schema({"type": "object"} if schema == {} else schema)
+        return convert({"type": "object"} if schema == {} else schema)
     except RecursionError as error:
         raise RequestError("json_schema: nested too deeply; flatten the schema") from error
     except ValueError as error:
         raise RequestError(f"json_schema: not valid JSON: {error}") from error
+
+
+def _defines(params: SamplingParams, name: str) -> bool:
+    return f"\n{name} ::=" in f"\n{params.grammar}"
 
 
 def checked(grammar: str, *, nested: bool = False) -> bytes:

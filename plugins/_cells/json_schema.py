@@ -35,16 +35,23 @@ _ANY_KEY = "*"  # stands for the additional properties among the names of the op
 
 def grammar_of_schema(schema: Any) -> str:
     """GBNF with a `root` rule. Raises RequestError, naming the place, and RecursionError for one nested too deeply."""
-    converter = _Converter(schema)
-    root = converter.visit(schema, "#")
-    return converter.text(root)
+    return "".join(f"{name} ::= {body}\n" for name, body in rules_of_schema(schema, "root").items())
+
+
+def rules_of_schema(schema: Any, root: str, prefix: str = "") -> dict[str, str]:
+    """The bodies of the rules by their names: the one for `schema` is `root`, those of its own begin with `prefix`.
+
+    The others are the same for all schemas. Raises as `grammar_of_schema` does.
+    """
+    converter = _Converter(schema, prefix)
+    return converter.rules(root, converter.visit(schema, "#"))
 
 
 class _Converter:
     """One conversion. Methods return an expression: the name of a rule, or GBNF that may stand in a sequence."""
 
-    def __init__(self, document: Any) -> None:
-        self._document = document
+    def __init__(self, document: Any, prefix: str) -> None:
+        self._document, self._prefix = document, prefix
         self._work = Work()
         self._rules: dict[str, str] = {}  # body to name: equal bodies are one rule
         self._built_in: dict[str, str] = {"space": BUILT_IN["space"].body}
@@ -65,11 +72,10 @@ class _Converter:
             "integer": self._integer,
         }
 
-    def text(self, root: str) -> str:
-        """Every rule, one a line."""
-        named = [("root", root), *self._built_in.items(), *self._targets]
-        named += [(name, body) for body, name in self._rules.items()]
-        return "".join(f"{name} ::= {body}\n" for name, body in named)
+    def rules(self, root: str, body: str) -> dict[str, str]:
+        """Every rule."""
+        own = {name: body for body, name in self._rules.items()}
+        return {root: body, **self._built_in, **dict(self._targets), **own}
 
     def visit(self, schema: Any, path: str) -> str:
         """The rule for `schema`, which stands at `path` in the document.
@@ -85,7 +91,7 @@ class _Converter:
 
     def _rule(self, body: str, path: str) -> str:
         self._work.spend(path, 1, len(body))
-        return self._rules.setdefault(body, f"r{len(self._rules)}")
+        return self._rules.setdefault(body, f"{self._prefix}r{len(self._rules)}")
 
     def _use(self, name: str) -> str:
         if name not in self._built_in:
@@ -98,7 +104,7 @@ class _Converter:
     def _reference(self, reference: Any, path: str) -> str:
         target = self._resolve(reference, path)
         if reference not in self._references:
-            name = f"ref{len(self._references)}"
+            name = f"{self._prefix}ref{len(self._references)}"
             self._references[reference] = name  # known before its target is visited, which may refer back to it
             self._targets.append((name, self.visit(target, reference)))
         return self._references[reference]

@@ -175,19 +175,17 @@ def stock_servers(runner):
     return [child for child in runner.children() if "--port" in child.cmdline()]
 
 
-def test_a_request_with_tools_is_relayed_and_a_chat_without_them_is_not(overlaid, stock, tools_model, javascript):
+def test_tools_are_called_as_in_stock_and_without_a_second_copy_of_the_model(overlaid, stock, tools_model, javascript):
     options = {"temperature": 0, "num_predict": 48}
     overlaid.unload()
     plain = overlaid.client.chat(tools_model, MESSAGES, options=options)
     runner = runner_process(overlaid)
     assert overlaid.decisions()[-1]["decision"] == "runner"
-    assert stock_servers(runner) == [], "no stock server without need"
 
     def call(server):
         return server.client.chat(tools_model, CONVERSATION, tools=[WEATHER], options=options)
 
     ours = call(overlaid)
-    (beside,) = stock_servers(runner)
     streamed = javascript(
         overlaid,
         "chat",
@@ -199,7 +197,7 @@ def test_a_request_with_tools_is_relayed_and_a_chat_without_them_is_not(overlaid
     )
     theirs = call(stock)
 
-    assert Path(beside.exe()).name == "llama-server"
+    assert stock_servers(runner) == [], "no stock server without need"
     assert _calls(ours) == _calls(theirs) == [("weather", {"city": "Paris"})]
     assert (ours.eval_count, ours.prompt_eval_count, ours.done_reason) == (
         theirs.eval_count,
@@ -211,6 +209,17 @@ def test_a_request_with_tools_is_relayed_and_a_chat_without_them_is_not(overlaid
     (asked,) = answer.choices[0].message.tool_calls
     assert (asked.function.name, json.loads(asked.function.arguments)) == ("weather", {"city": "Paris"})
     assert plain.message.content == stock.client.chat(tools_model, MESSAGES, options=options).message.content
+
+
+def test_a_structured_chat_is_relayed_and_the_server_beside_goes_with_its_runner(overlaid, stock, tools_model):
+    options = {"temperature": 0, "num_predict": 48}
+    overlaid.unload()
+    ours, theirs = (
+        server.client.chat(tools_model, MESSAGES, format=DOG, options=options) for server in (overlaid, stock)
+    )
+    (beside,) = stock_servers(runner_process(overlaid))
+    assert Path(beside.exe()).name == "llama-server"
+    assert ours.message.content == theirs.message.content
 
     overlaid.unload()  # which kills the runner, and leaves it no time to end what it started
     wait_until(lambda: is_gone(beside), "it was left behind")
@@ -236,7 +245,7 @@ def test_a_client_that_leaves_a_relayed_stream_ends_it(overlaid, tools_model):
     stream = overlaid.client.chat(
         tools_model,
         MESSAGES,
-        tools=[WEATHER],
+        format={"type": "array", "items": {"type": "string"}, "minItems": 400},
         options={"temperature": 0, "num_predict": 1500, "stop": ["nothing like this"]},
         stream=True,
     )

@@ -31,6 +31,7 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.server import Server
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
+from tests.daemon.chat.family_templates import HERMES
 from tests.daemon.front.tiny_models import write_gguf
 from tests.daemon.runner.scripted import card
 from tests.fakes.far import local_host
@@ -60,7 +61,7 @@ async def runner(folder: Path, port: int = 0) -> AsyncIterator[str]:
     """The runner's server, its engine thread and its generator, with the default drafters."""
     engine = ByteEngine()
     generator = Generator(engine, fake_pin(N_VOCAB), Registry.load(Config()), Config())
-    server = Server(lambda: (generator, card(engine)))
+    server = Server(lambda: (generator, card(engine, HERMES)))
     async with _listening(server.app, port) as url:
         await server.start()
         yield url
@@ -72,9 +73,7 @@ async def runner(folder: Path, port: int = 0) -> AsyncIterator[str]:
 async def front(folder: Path) -> AsyncIterator[str]:
     """The front over a store of two models; its runners are processes of this module."""
     store = Store(folder / "models")
-    store.add_gguf(
-        "tiny", write_gguf(folder / "tiny.gguf", template="{% for m in messages %}{{ m.content }}{% endfor %}")
-    )
+    store.add_gguf("tiny", write_gguf(folder / "tiny.gguf", template=HERMES))
     store.add_gguf("bare", write_gguf(folder / "bare.gguf", template=None, salt=1), params={"stop": ["##"]})
     command = (sys.executable, "-m", "tests.fuzz.servers", "runner", str(folder))
     async with running(store, FrontSettings(port=0, runner=command)) as settings:

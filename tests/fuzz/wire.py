@@ -59,6 +59,13 @@ class Server:
 
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi {there}"}]
+CALLED = [
+    *CHAT,
+    {"role": "assistant", "content": "", "tool_calls": [
+        {"type": "function", "id": "a", "function": {"name": "f", "arguments": '{"n": 1}'}}]},
+    {"role": "tool", "content": "7", "tool_call_id": "a", "name": "f"},
+]  # fmt: skip
+TOOLS = [{"type": "function", "function": {"name": "f", "description": "any", "parameters": {"type": "object"}}}]
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]}
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 OPTIONS = {"num_predict": 8, "temperature": 0.5, "seed": 3, "stop": ["##"], "top_k": 5, "speculate": True}
@@ -94,11 +101,12 @@ FRONT = Server(
         Ask("/api/chat", {"model": "tiny", "messages": CHAT, "options": OPTIONS, "format": SCHEMA, "stream": False}),
         Ask("/api/show", {"model": "tiny", "verbose": True}),
         Ask("/v1/completions", {"model": "tiny", "prompt": "a b", "max_tokens": 4, "seed": 1, "logprobs": 1}),
-        Ask("/v1/chat/completions", {"model": "tiny", "messages": CHAT, "max_tokens": 4, **STREAMED}),
+        Ask("/v1/chat/completions", {"model": "tiny", "messages": CALLED, "max_tokens": 4, "tools": TOOLS, **STREAMED}),
     ),
     ("suffix", "system", "template", "context", "images", "format", "think", "logprobs", "top_logprobs", "tools",
      "keep_alive", "truncate", "num_ctx", "num_keep", "min_p", "typical_p", "repeat_last_n", "mirostat", "stop",
-     "frequency_penalty", "response_format", "reasoning_effort", "n", "logit_bias", "return_tokens"),
+     "frequency_penalty", "response_format", "reasoning_effort", "n", "logit_bias", "return_tokens",
+     "tool_choice", "parallel_tool_calls"),
 )  # fmt: skip
 RUNNER = Server(
     "runner",
@@ -107,13 +115,14 @@ RUNNER = Server(
         Ask("/completion", {"prompt": [[5, 6], [7, "a"]], "stream": True, **SAMPLING}),
         Ask("/v1/completions", {"prompt": "a b a", "max_tokens": 4, "stream": True, "logprobs": 2}),
         Ask("/v1/chat/completions", {"messages": CHAT, "max_tokens": 4, "json_schema": SCHEMA}),
-        Ask("/chat/completions", {"messages": CHAT, "response_format": {"type": "text"}, **STREAMED}),
+        Ask("/chat/completions", {"messages": CALLED, "tools": TOOLS, "max_tokens": 4, **STREAMED}),
         Ask("/apply-template", {"messages": CHAT, "chat_template_kwargs": {"date_string": "today"}}),
         Ask("/tokenize", {"content": "Hello", "add_special": True, "with_pieces": True}),
         Ask("/detokenize", {"tokens": [5, 6, 7]}),
     ),
     ("grammar", "json_schema", "samplers", "min_keep", "n_keep", "mirostat", "dry_multiplier", "lora",
      "preserved_tokens", "response_fields", "timings_per_token", "return_tokens", "t_max_predict_ms", "n_indent",
+     "tool_choice", "parallel_tool_calls", "reasoning_format", "chat_template_kwargs", "response_format",
      "max_tokens", "top_logprobs", "stream_options", "continue_final_message", "sse_ping_interval", "ignore_eos"),
 )  # fmt: skip
 DRAFT = Server(

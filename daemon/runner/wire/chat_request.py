@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from pilotfish.daemon.chat.chat_roles import has_tools
+from pilotfish.daemon.chat.answers.answer_format import CHANNELS, AnswerReading, always_read, call_format_of
+from pilotfish.daemon.chat.answers.call_grammar import Constraint, constraint
+from pilotfish.daemon.chat.answers.grammar_writer import CallWish
 from pilotfish.daemon.chat.chat_template import ChatTemplate, Conversation
-from pilotfish.daemon.http.json_text import kind
+from pilotfish.daemon.http.json_text import shown
+from pilotfish.daemon.runner.wire.chat_conversation import read_conversation
+from pilotfish.daemon.runner.wire.chat_tools import TOOLS_REMEDY, ToolChoice, read_tool_choice
 from pilotfish.daemon.runner.wire.fields import Fields, unsupported
 from pilotfish.daemon.runner.wire.request_fields import leave_chat_switches_on
 from pilotfish.hooks.errors import RequestError
@@ -16,47 +21,85 @@ from pilotfish.hooks.errors import RequestError
 DEFAULT_TOP_LOGPROBS = 20
 _SCHEMA_FORMATS = ("json_object", "json_schema")
 _MAY_REASON = re.compile("think|thought|reason|analysis", re.IGNORECASE)  # in the text of a template
-_TOOLS_REMEDY = "leave tools out, or turn speculation off for this model to use the stock server"
+_REASONING_FORMATS = ("none", "auto", "deepseek")
 
 
-def read_conversation(body: Mapping[str, Any], template: ChatTemplate) -> Conversation:
-    """Raises RequestError for malformed messages, UnsupportedRequest for tools, images, audio and reasoning."""
+@dataclass(frozen=True, slots=True)
+class PreparedChat:
+    """A chat as the model gets it, and how its answer is read. `constraint` holds calls to the tools' schemas."""
+
+    prompt: str
+    reading: AnswerReading = field(default_factory=AnswerReading)
+    constraint: Constraint = field(default_factory=Constraint)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `/apply-template` tells a client that reads the answer itself: how, and the fields of a completion."""
+        fields = {**self.constraint.fields(), "preserved_tokens": list(self.reading.markers)}
+        return {"reading": self.reading.to_json(), "completion": fields}
+
+
+def prepare_chat(body: Mapping[str, Any], template: ChatTemplate) -> PreparedChat:
+    """The chat in `body`. Raises RequestError for malformed ones, UnsupportedRequest for images, audio, and for tools
+    and reasoning that are not known in this template. Blocks, as templates do."""
     fields = Fields(body)
-    _refuse(fields, template)
-    messages = [_message(message) for message in _messages(fields)]
-    extra = _template_options(fields)
-    if not messages or messages[-1]["role"] != "assistant":
-        return Conversation(messages, "", fields.boolean("add_generation_prompt", True), extra)
-    if len(messages) > 1 and messages[-2]["role"] == "assistant":
-        raise RequestError("Cannot have 2 or more assistant messages at the end of the list.")
-    return Conversation(messages, messages[-1]["content"], False, extra)
+    leave_chat_switches_on(fields)
+    if fields.raw("functions"):
+        unsupported("functions", "functions are called as tools here", "send them as tools")
+    conversation = read_conversation(body, template)
+    calls = _calls(fields, conversation, template)
+    thoughts = _thoughts(fields, template)
+    rendered = template.rendered(conversation)
+    if not _answers_freely(fields):  # then all of it is content
+        return PreparedChat(
+            rendered.prompt,
+            AnswerReading(begun=rendered.begun, continued=True) if conversation.continues else AnswerReading(),
+        )
+    reading = AnswerReading(
+        calls=calls or always_read(template.source),
+        reasoning=template.traits.reasoning,
+        tools=conversation.tools if calls else (),
+        begun=rendered.begun,
+        continued=conversation.continues,
+        thoughts=thoughts,
+    )
+    several = fields.boolean("parallel_tool_calls", template.traits.parallel_calls) if calls else False
+    required = read_tool_choice(fields) is ToolChoice.REQUIRED
+    wish = CallWish(required, several, template.traits.call_space if calls else "")
+    return PreparedChat(rendered.prompt, reading, constraint(reading, wish))
 
 
 def leave_to_stock(body: Mapping[str, Any], template: ChatTemplate) -> None:
     """Raises UnsupportedRequest for what stock does otherwise than this runner; for where there is a stock server.
 
     Stock lets the model put a structured answer into a code fence and takes it out again, and takes an answer apart
-    for every template in which it finds a way of reasoning.
+    for every template in which it finds a way of reasoning, also in ways that are not known here.
     """
     fields = Fields(body)
-    form = Fields(fields.object("response_format")).raw("type", "text")
-    if form in _SCHEMA_FORMATS or fields.raw("json_schema") is not None:
+    if not _answers_freely(fields):
         unsupported("response_format", "stock reads structured answers in its own way", "ask stock")
-    if _MAY_REASON.search(template.source) and fields.raw("reasoning_format", "auto") != "none":
+    if fields.raw("reasoning_format", "auto") == "none" or not _MAY_REASON.search(template.source):
+        return
+    if template.traits.reasoning is None and call_format_of(template.source) != CHANNELS:
         unsupported("reasoning_format", "this model may reason before it answers", "ask stock")
 
 
-def completion_body(body: Mapping[str, Any], prompt: str) -> dict[str, Any]:
+def _answers_freely(fields: Fields) -> bool:
+    form = Fields(fields.object("response_format")).raw("type", "text")
+    return form not in _SCHEMA_FORMATS and fields.raw("json_schema") is None
+
+
+def completion_body(body: Mapping[str, Any], chat: PreparedChat) -> dict[str, Any]:
     """The same request as a body of `/completion`; sampling fields pass through untouched."""
     fields = Fields(body)
-    changed: dict[str, Any] = {"prompt": prompt, "logprobs": None}
+    preserved = [*fields.array("preserved_tokens"), *chat.reading.markers]
+    changed: dict[str, Any] = {"prompt": chat.prompt, "logprobs": None, "preserved_tokens": preserved}
     if "grammar" in body or "json_schema" in body or "response_format" in body:
         changed |= _constraint(fields)
     if fields.boolean("logprobs"):
         changed["n_probs"] = fields.integer("top_logprobs", default=DEFAULT_TOP_LOGPROBS, low=0)
     elif fields.find("top_logprobs"):
         raise RequestError("top_logprobs requires logprobs to be set to true")
-    return {**body, **changed}
+    return {**body, **changed, **chat.constraint.fields()}
 
 
 def _constraint(fields: Fields) -> dict[str, Any]:
@@ -74,70 +117,37 @@ def _constraint(fields: Fields) -> dict[str, Any]:
     return {"grammar": grammar, "json_schema": None if grammar else schema}
 
 
-def _refuse(fields: Fields, template: ChatTemplate) -> None:
-    leave_chat_switches_on(fields)
-    for name in ("tools", "functions"):
-        if fields.raw(name):
-            unsupported(name, "tool calls are not parsed in this runner", _TOOLS_REMEDY)
-    if fields.raw("tool_choice", "auto") not in ("auto", "none"):
-        unsupported("tool_choice", "there are no tools to choose from in this runner", _TOOLS_REMEDY)
-    if template.thinks and fields.raw("reasoning_format", "auto") != "none":
+def _calls(fields: Fields, conversation: Conversation, template: ChatTemplate) -> str:
+    """In which way the answer calls tools; empty if it must not."""
+    choice = read_tool_choice(fields)
+    if not conversation.tools:
+        if choice is ToolChoice.REQUIRED:
+            unsupported("tool_choice", "there are no tools to choose from", TOOLS_REMEDY)
+        return ""
+    if choice is ToolChoice.NONE:
+        return ""
+    if fields.find("grammar"):
+        raise RequestError("Cannot use custom grammar constraints with tools.")
+    if not _answers_freely(fields):
+        unsupported("response_format", "an answer is structured, or may call tools", "send one of them")
+    if fields.boolean("logprobs") and fields.boolean("stream"):
+        raise RequestError("logprobs is not supported with tools + stream")
+    return template.traits.calls
+
+
+def _thoughts(fields: Fields, template: ChatTemplate) -> bool:
+    """Whether reasoning is told apart. Raises UnsupportedRequest where the model may reason in an unknown way."""
+    wanted = fields.raw("reasoning_format", "auto")
+    if wanted == "deepseek-legacy":
+        unsupported("reasoning_format", "reasoning that is part of the content, too", 'send "deepseek" or "none"')
+    if wanted not in _REASONING_FORMATS:
+        raise RequestError(f"Unknown reasoning format: {shown(wanted)}")
+    if wanted == "none":
+        return False
+    if template.thinks and template.traits.reasoning is None and call_format_of(template.source) != CHANNELS:
         unsupported(
             "reasoning_format",
-            "this model may reason before it answers, and this runner does not take the two apart",
+            "this model may reason before it answers, in a way that is not known here",
             'set it to "none" to get both as one text',
         )
-
-
-def _messages(fields: Fields) -> list[Any]:
-    if fields.find("messages") is None:
-        raise RequestError("'messages' is required")
-    messages = fields.raw("messages")
-    if not isinstance(messages, list):
-        raise RequestError("Expected 'messages' to be an array")
-    return messages
-
-
-def _message(message: Any) -> dict[str, Any]:
-    if not isinstance(message, dict):
-        raise RequestError(f"Expected every message to be an object, but got {kind(message)}")
-    role = message.get("role")
-    if not isinstance(role, str):
-        raise RequestError("every message must have a 'role', a string")
-    if has_tools(role, message):
-        unsupported("messages", "tool calls and their results are not rendered in this runner", _TOOLS_REMEDY)
-    if "content" not in message:
-        wanted = "'content' or 'tool_calls'" if role == "assistant" else "'content'"
-        raise RequestError(f"a message of role {role!r} must contain {wanted}")
-    return {**message, "role": role, "content": _content(message["content"])}
-
-
-def _content(content: Any) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise RequestError("Expected 'content' to be a string or an array")
-    return "\n".join(_part(part) for part in content)
-
-
-def _part(part: Any) -> str:
-    form = part.get("type") if isinstance(part, dict) else None
-    if form == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
-    if isinstance(form, str) and form != "text":
-        unsupported("messages", f"content of type {form!r} is not supported by this runner", "send text only")
-    raise RequestError("unsupported content[].type: every part needs a 'type' and a 'text'")
-
-
-def _template_options(fields: Fields) -> dict[str, Any]:
-    options = dict(fields.object("chat_template_kwargs"))
-    if not isinstance(options.get("enable_thinking", True), bool):
-        raise RequestError('invalid type for "enable_thinking": expected true or false')
-    effort = fields.text("reasoning_effort")
-    if effort and effort != "none":
-        options["reasoning_effort"] = effort
-    if effort == "none":
-        options["enable_thinking"] = False
-    return options
+    return True

@@ -53,8 +53,9 @@ def read_completion(
     """Raises RequestError naming the field, UnsupportedRequest for what this runner does not do.
 
     `request_fields` lists all of them; others are ignored, as stock does. Pilotfish's own are `speculate` (default
-    true), which set to false gives plain decoding, and `context_shift`, which says for one request what a launch says
-    for all. `adds_bos`: the model's prompts begin with a token of the tokenizer's.
+    true), which set to false gives plain decoding, `context_shift`, which says for one request what a launch says for
+    all, and `grammar_schemas`, the schemas that `grammar` refers to by name.
+    `adds_bos`: the model's prompts begin with a token of the tokenizer's.
     """
     fields = Fields(body)
     if fields.find("prompt") is None:

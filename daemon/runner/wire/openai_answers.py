@@ -7,7 +7,9 @@ import time
 from typing import Any
 
 import pilotfish
+from pilotfish.daemon.chat.answers.answer_format import AnswerReading
 from pilotfish.daemon.core.generation import Outcome, StopType
+from pilotfish.daemon.runner.wire.chat_message import ChatMessage
 from pilotfish.daemon.runner.wire.completion import (
     event,
     probabilities,
@@ -78,45 +80,56 @@ class Text(_Form):
 
 
 class Chat(_Form):
-    """The `chat.completion` format. `prefill` is the start of the assistant's message that the client gave itself."""
+    """The `chat.completion` format: reasoning, content and tool calls apart. One prompt, so one answer."""
 
     object = "chat.completion"
 
-    def __init__(self, request: CompletionRequest, model: str, prefill: str = "") -> None:
+    def __init__(self, request: CompletionRequest, model: str, reading: AnswerReading) -> None:
         super().__init__(request, model)
-        self._prefill = prefill
+        self._message = ChatMessage(reading)
         if request.stream:
             self.object = "chat.completion.chunk"
 
     def chunk(self, answer: Answer, chunk: AnswerChunk) -> bytes:
-        """The events for one chunk: the role before the first, nothing for an empty text without probabilities."""
+        """The events for one chunk: the role before the first, nothing where nothing is certain yet."""
+        deltas = self._message.feed(chunk.text)
         events = b""
         if len(chunk.tokens) == chunk.predicted:
             events = event(self._delta(answer, {"role": "assistant", "content": None}))
-        if not chunk.text and not chunk.logprobs:
-            return events
-        body = self._delta(answer, {"content": chunk.text}, **_chunk_extras(self._request, chunk))
-        if chunk.logprobs:
-            body["choices"][0]["logprobs"] = {"content": probabilities(chunk.logprobs)}
-        return events + event(body)
+            deltas = self._message.opening() + deltas
+        if chunk.logprobs and not deltas:
+            deltas = [{"content": ""}]
+        bodies = [self._delta(answer, delta) for delta in deltas]
+        if bodies:
+            bodies[-1] |= _chunk_extras(self._request, chunk)
+            if chunk.logprobs:
+                bodies[-1]["choices"][0]["logprobs"] = {"content": probabilities(chunk.logprobs)}
+        return events + b"".join(map(event, bodies))
 
     def last(self, answer: Answer, outcome: Outcome) -> bytes:
-        """The events that end the stream: the reason, then the usage if it was asked for."""
-        ending = self._delta(answer, {}, finish_reason(outcome))
+        """The events that end the stream: what was held back, the reason, then the usage if it was asked for."""
+        held = b"".join(event(self._delta(answer, delta)) for delta in self._message.finish())
+        ending = self._delta(answer, {}, self._finish_reason(outcome))
         if not self._request.include_usage:
-            return event(ending | _final_extras(outcome))
-        return event(ending) + event(self._body([], usage=usage(answer, outcome), **_final_extras(outcome)))
+            return held + event(ending | _final_extras(outcome))
+        return held + event(ending) + event(self._body([], usage=usage(answer, outcome), **_final_extras(outcome)))
 
     def whole(self, answer: Answer, outcome: Outcome) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
+        self._message.feed(answer.text)
+        self._message.finish()
         choice: dict[str, Any] = {
-            "finish_reason": finish_reason(outcome),
+            "finish_reason": self._finish_reason(outcome),
             "index": answer.index,
-            "message": {"role": "assistant", "content": self._prefill + answer.text},
+            "message": self._message.to_json(),
         }
         if answer.logprobs:
             choice["logprobs"] = {"content": probabilities(without_stopping_word(answer, outcome))}
         return self._body([choice], usage=usage(answer, outcome), **_final_extras(outcome))
+
+    def _finish_reason(self, outcome: Outcome) -> str:
+        reason = finish_reason(outcome)
+        return "tool_calls" if reason == "stop" and self._message.calls else reason
 
     def _delta(self, answer: Answer, delta: dict[str, Any], reason: str | None = None, **more: Any) -> dict[str, Any]:
         return self._body([{"finish_reason": reason, "index": answer.index, "delta": delta}], **more)

@@ -93,21 +93,25 @@ TEXT = (
     _relayed("suffix", "a text", "end"),
 )
 CHAT = (
-    _served("messages", "texts of every role; the template renders them"),
-    _relayed("messages", "with tool calls or their results, images or audio", [
+    _served("messages", "texts of every role, reasoning, tool calls and their results; the template renders them"),
+    _relayed("messages", "with tools where the template does not show them in a known way, with images or audio", [
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}]}]),
     _served("add_generation_prompt chat_template_kwargs reasoning_effort", "what the template is given"),
     _served("top_logprobs", "with `logprobs`"),
     _served("response_format", "text"),
     _relayed("response_format", "a structured answer: stock reads those in its own way", {"type": "json_object"}),
-    _relayed("tools functions", "any", [{"type": "function", "function": {"name": "f", "parameters": {}}}]),
-    _relayed("tool_choice", "other than `auto` and `none`", "required"),
+    _served("tools parallel_tool_calls", "where the template calls them in a known way; arguments keep to the schemas"),
+    _relayed("tools", "where it does not", [{"type": "function", "function": {"name": "f", "parameters": {}}}]),
+    _relayed("functions", "any", [{"name": "f", "parameters": {}}]),
+    _served("tool_choice", "`auto`, `none` and `required`"),
+    _relayed("tool_choice", "a function by its name", {"type": "function", "function": {"name": "f"}}),
     _relayed("continue_final_message", "true, or what part of the message", True),
     _relayed("reasoning_control", "true", True),
     _relayed("thinking_budget_tokens", "from 0 on", 10),
     _relayed("echo", "true", True),
-    _relayed("reasoning_format", "other than `none`, where the template may let the model reason", "deepseek"),
-    _nothing("parallel_tool_calls", "without tools"),
+    _served("reasoning_format", "`none`, `auto` and `deepseek`"),
+    _relayed("reasoning_format", "`deepseek-legacy`; other than `none`, where the template may let the model reason in "
+        "a way that is not known", "deepseek-legacy"),
 )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ def read_sampling(fields: Fields, tokenizer: Tokenizer, n_vocab: int) -> Samplin
         min_keep=fields.integer("min_keep", default=default.min_keep, low=0),
         grammar=fields.text("grammar"),
         json_schema="" if fields.text("grammar") else _json_schema(fields),
+        schemas=_schemas(fields),
         n_probs=max(0, min(n_vocab, fields.integer("n_probs", "logprobs", default=0))),
         ignore_eos=fields.boolean("ignore_eos"),
         logit_bias=tuple(_logit_bias(fields, tokenizer, n_vocab)),
@@ -68,6 +69,15 @@ def _json_schema(fields: Fields) -> str:
     if not isinstance(found[1], dict):
         wrong_type("json_schema", "an object", found[1])
     return json.dumps(found[1] or {"type": "object"}, ensure_ascii=False)
+
+
+def _schemas(fields: Fields) -> tuple[tuple[str, str], ...]:
+    """Pilotfish's own: schemas by the names under which `grammar` refers to them."""
+    schemas = fields.object("grammar_schemas") if fields.text("grammar") else {}
+    for name, schema in schemas.items():
+        if not isinstance(schema, dict):
+            wrong_type(f"grammar_schemas.{name}", "an object", schema)
+    return tuple((name, json.dumps(schema, ensure_ascii=False)) for name, schema in schemas.items())
 
 
 def _logit_bias(fields: Fields, tokenizer: Tokenizer, n_vocab: int) -> Iterator[tuple[int, float]]:

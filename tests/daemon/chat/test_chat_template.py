@@ -140,6 +140,8 @@ def test_a_model_without_a_template_gets_chatml_and_its_own_special_texts():
     assert (template.source, template.bos, template.eos) == (CHATML, "<s>", "</s>")
 
 
-def test_a_template_that_trims_can_still_be_continued():
-    conversation = Conversation([{"role": "assistant", "content": " so "}], " so ", False)
-    assert ChatTemplate("<{{ messages[-1].content | trim }}>").render(conversation) == "<so"
+def test_an_answer_goes_on_where_the_last_message_stopped_even_if_the_template_trims():
+    messages = [*HI, {"role": "assistant", "content": " so "}]
+    template = ChatTemplate("{% for m in messages %}<{{ m.content | trim }}>{% endfor %}A:")
+    rendered = template.rendered(Conversation(messages, continues=True))
+    assert (rendered.prompt, rendered.begun) == ("<hi>A: so ", " so ")

@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.answer(
-            {"message": {"content": piece}, "pilotfish": {"drafted": number % 2}}
+            {"message": piece if isinstance(piece, dict) else {"content": piece}, "pilotfish": {"drafted": number % 2}}
             for number, piece in enumerate(self.server.pieces)
         )
 
@@ -119,6 +119,13 @@ def test_colours_come_around_the_text_not_into_it(serve):
     seen = on_a_terminal(serve(), "--show-drafts")
     assert "\x1b[36m[red]x[/red]\n\x1b[0m" in seen
     assert seen.replace("\x1b[36m", "").replace("\x1b[0m", "") == SHOWN + "\n"
+
+
+def test_what_a_model_thinks_is_shown_on_a_terminal_and_is_no_part_of_the_answer(serve):
+    pieces = [{"content": "", "thinking": "Hm, "}, {"content": "", "thinking": "so."}, "Hi", " there."]
+    seen = on_a_terminal(serve(pieces))
+    assert seen.replace("\x1b[90m", "").replace("\x1b[0m", "") == "Hm, so.\n\nHi there.\n"
+    assert run(serve(pieces), "hi").stdout == b"Hi there."
 
 
 def test_a_reader_that_goes_away_ends_it_without_a_word(serve):

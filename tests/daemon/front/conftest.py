@@ -17,6 +17,7 @@ import pytest_asyncio
 from pilotfish.daemon.front import FrontSettings, running
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.manifests.store import Store
+from tests.daemon.chat.family_templates import THINKING
 from tests.daemon.front.tiny_models import write_gguf
 from tests.waiting import until
 
@@ -24,12 +25,14 @@ FAKE = Path(__file__).with_name("fake_runner.py")
 
 
 def filled(folder: Path) -> Store:
-    """`tiny` (chat template), `other` (another one), `bare` (no template), `embed` (an embedding model)."""
+    """`tiny`, `other` (chat templates), `bare` (no template), `embed` (an embedding model), `caller` (tools and
+    thinking)."""
     store = Store(folder / "models")
     store.add_gguf("tiny", write_gguf(folder / "tiny.gguf"))
     store.add_gguf("other:v2", write_gguf(folder / "other.gguf", salt=1), system="Be brief.", params={"stop": ["##"]})
     store.add_gguf("bare", write_gguf(folder / "bare.gguf", template=None))
     store.add_gguf("embed", write_gguf(folder / "embed.gguf", template=None, pooling=True))
+    store.add_gguf("caller", write_gguf(folder / "caller.gguf", template=THINKING, salt=2))
     return store
 
 

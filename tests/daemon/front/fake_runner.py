@@ -63,13 +63,14 @@ class FakeRunner:
         return web.json_response({"status": "ok"})
 
     async def template(self, request: web.Request) -> web.Response:
-        messages = (await request.json())["messages"]
-        self.record("template")
+        body = await request.json()
+        messages = body["messages"]
+        self.record("template", body=body)
         turns = [message for message in messages if message["role"] != "system"]
         if self.arguments.alternating and turns[0]["role"] != "user":
             return refuse(400, "conversation roles must alternate")
         text = "".join(f"<{message['role']}>{message['content']}\n" for message in messages)
-        return web.json_response({"prompt": f"{text}<assistant>"})
+        return web.json_response({"prompt": f"{text}<assistant>", **how_it_is_read(body)})
 
     async def tokenize(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -117,6 +118,15 @@ class FakeRunner:
                 await send(stream, {"error": {"code": 500, "message": "a forward pass failed", "type": "server_error"}})
                 return
         await send(stream, final(body, prompt, min(limit, len(pieces)), cut=limit < len(pieces)))
+
+
+def how_it_is_read(body: dict) -> dict:
+    """As the runner says it, for Hermes' calls and thinking in the usual tags."""
+    if not body.get("tools") and "chat_template_kwargs" not in body:
+        return {}
+    reading = {"calls": "hermes" if body.get("tools") else "", "reasoning": ["<think>", "</think>"], "begun": ""}
+    completion = {"grammar": "root ::= .*", "preserved_tokens": ["<think>"]} if body.get("tools") else {}
+    return {"pilotfish": {"reading": {**reading, "continued": False, "thoughts": True}, "completion": completion}}
 
 
 def final(body: dict, prompt: str, predicted: int, *, cut: bool) -> dict:

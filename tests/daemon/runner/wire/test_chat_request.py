@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
-from pilotfish.daemon.runner.wire.chat_request import completion_body, leave_to_stock, read_conversation
+from pilotfish.daemon.runner.wire.chat_conversation import read_conversation
+from pilotfish.daemon.runner.wire.chat_request import PreparedChat, completion_body, leave_to_stock, prepare_chat
 from pilotfish.daemon.runner.wire.request_fields import CHAT, FieldHandling
 from pilotfish.hooks.errors import RequestError, UnsupportedRequest
 
@@ -16,7 +17,7 @@ def test_the_last_assistant_message_is_left_open():
     body = {"messages": [*HI, {"role": "assistant", "content": "The answer "}]}
     template = ChatTemplate(CHATML)
     conversation = read_conversation(body, template)
-    assert conversation.prefill == "The answer "
+    assert conversation.continues
     assert template.render(conversation).endswith("<|im_start|>assistant\nThe answer ")
 
 
@@ -72,14 +73,16 @@ def test_malformed_chats_are_refused(body, says):
     ],
 )
 def test_a_response_format_becomes_a_schema(body, schema):
-    assert completion_body(body, "p")["json_schema"] == schema
+    assert completion_body(body, PreparedChat("p"))["json_schema"] == schema
 
 
 def test_sampling_fields_pass_through_and_logprobs_are_counted():
-    body = completion_body({"temperature": 0.1, "max_tokens": 3, "logprobs": True, "top_logprobs": 4}, "p")
+    body = completion_body(
+        {"temperature": 0.1, "max_tokens": 3, "logprobs": True, "top_logprobs": 4}, PreparedChat("p")
+    )
     assert (body["prompt"], body["temperature"], body["max_tokens"], body["n_probs"]) == ("p", 0.1, 3, 4)
-    assert completion_body({"logprobs": True}, "p")["n_probs"] == 20
-    assert "n_probs" not in completion_body({"logprobs": False}, "p")
+    assert completion_body({"logprobs": True}, PreparedChat("p"))["n_probs"] == 20
+    assert "n_probs" not in completion_body({"logprobs": False}, PreparedChat("p"))
 
 
 @pytest.mark.parametrize(
@@ -94,12 +97,12 @@ def test_sampling_fields_pass_through_and_logprobs_are_counted():
 )
 def test_contradictions_are_refused(body):
     with pytest.raises(RequestError):
-        completion_body(body, "p")
+        completion_body(body, PreparedChat("p"))
 
 
 def taken(body, template):
     leave_to_stock(body, template)
-    read_conversation(body, template)
+    prepare_chat(body, template)
 
 
 @pytest.mark.parametrize("field", [field for field in CHAT if field.handling is FieldHandling.RELAYED])

@@ -236,6 +236,16 @@ def test_a_schema_is_passed_on_and_a_grammar_wins_over_it():
     assert generation(json_schema=schema, grammar=None).sampling.json_schema
 
 
+def test_a_grammar_may_refer_to_schemas_by_name():
+    schemas = {"a": {"type": "string"}, "b": {}}
+    sampling = generation(grammar="root ::= a b", grammar_schemas=schemas).sampling
+    assert [(name, json.loads(schema)) for name, schema in sampling.schemas] == list(schemas.items())
+    assert generation(grammar_schemas=schemas).sampling.schemas == (), "without a grammar nothing refers to them"
+    for wrong in ([], {"a": 5}):
+        with pytest.raises(RequestError, match="grammar_schemas"):
+            generation(grammar="root ::= a", grammar_schemas=wrong)
+
+
 INTEGERS = ("n_predict", "seed", "top_k", "repeat_last_n", "min_keep", "n_probs", "n_keep", "mirostat")
 REALS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "dynatemp_range")
 
