@@ -234,7 +234,7 @@ def controller_knowing(draft: float | None, acceptance: float, *, gain: float = 
     controller = Controller(model, max_width=16)
     for _ in range(3):
         controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
-    controller.gain = gain
+    controller.gain = model.gain = gain
     return controller
 
 
