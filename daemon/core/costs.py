@@ -156,6 +156,8 @@ class CostModel:
         bucket = _context_bucket(position)
         if not self._cost.samples(requests, width, bucket):
             self._curves.clear()
+            if requests == 1 and (known := self.cost(width, position)):  # elsewhere, or from a certificate
+                seconds = min(seconds, STALL * known)
         self._cost.observe(seconds, requests, width, bucket)
 
     def observe_round(self, round: Round) -> None:
