@@ -21,6 +21,8 @@ RECENT = 64  # rounds that are kept for `describe`
 OPTIMISM = 0.8  # of the guess for a width never tried, so that it is tried: costs have steps
 UNKNOWN_SLOPE = 0.25  # plain steps that each further token is taken to cost before any width was tried
 KEEP_CURVE = 16  # forwards that a curve is taken for what it was
+SURE = 3  # forwards of a width after which its cost is believed
+FORGET = 1 / 64  # of what a width seemed dearer than expected, each forward, until then: it may have been a stall
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class CostModel:
         self.drafting = 0.0  # seconds that asking the drafters takes, waiting for slow ones apart
         self.plain_total = 0.0  # seconds that plain decoding would have taken, over all requests
         self.gain = 0.0  # seconds saved so far, over all requests; negative when trying cost more than it won
+        self._forwards = 0  # that were timed
+        self._last: dict[tuple[int, int], int] = {}  # (width, context bucket) -> the last one of them
         self._curves: dict[int, tuple[int, Sequence[Option]]] = {}  # context bucket -> forwards it holds for, and it
         self.recent: deque[Round] = deque(maxlen=RECENT)  # oldest first
 
@@ -109,6 +113,7 @@ class CostModel:
                 guess = below + slope * (width - narrower)
                 options.append(Option(width, guess, OPTIMISM * guess))
                 continue
+            known = self._believed(width, position, known, below + slope * (width - narrower))
             slope, narrower, below = (known - plain) / (width - self.widths[0]), width, known
             options.append(Option(width, known, known))
         worth: list[Option] = []
@@ -116,6 +121,14 @@ class CostModel:
             if not worth or option.price < worth[-1].price:
                 worth.append(option)
         return worth[::-1]
+
+    def _believed(self, width: int, position: int, known: float, expected: float) -> float:
+        """What a forward is taken to cost that seemed to cost `known` and was `expected` to cost less."""
+        bucket = _context_bucket(position)
+        if known <= expected or self._cost.samples(1, width, bucket) not in range(1, SURE):
+            return known
+        left = (1 - FORGET) ** (self._forwards - self._last.get((width, bucket), 0))
+        return expected + left * (known - expected)
 
     def shared(self, requests: int, width: int, position: int, running: int) -> float | None:
         """`cost`, or else a guess by the plain step of all that are `running`; None before that was measured."""
@@ -154,6 +167,8 @@ class CostModel:
     def observe_forward(self, width: int, position: int, requests: int, seconds: float) -> None:
         """A forward of `width` tokens of each of `requests`, the last of them at `position`, took so long."""
         bucket = _context_bucket(position)
+        self._forwards += 1
+        self._last[width, bucket] = self._forwards
         if not self._cost.samples(requests, width, bucket):
             self._curves.clear()
             if requests == 1 and (known := self.cost(width, position)):  # elsewhere, or from a certificate

@@ -22,7 +22,7 @@ from pilotfish.plugins.drafters._suffix.index import MAX_MATCH
 
 LOCAL, MEMORY = range(2)  # where a match was found: in the request's own text, or in earlier ones'
 LONE, PAIR, AGREED, OUTVOTED, SPLIT, MAJORITY, COUNTED = KINDS = range(7)
-# One match; two that agree; more. The winner of a vote with less than 0.4, less than 0.7 or more of it. The next number.
+# One match; two that agree; more. The winner of a vote with less than 0.4, less than 0.7, more of it. The next number.
 _STARTS = (2, 3, 4, 5, 6, 8, 12, 16, 24, MAX_MATCH)  # of the match lengths' buckets, but for the first
 LENGTHS = [bisect_right(_STARTS, length) for length in range(MAX_MATCH + 1)]
 PLACES = [0, 1, 2, 2, 3, 3, 3, 3, *[4] * (256 - 8)]  # in the proposal

@@ -163,9 +163,9 @@ class SuffixIndex:
     def matches(self, context: array[int], least: int, most: int, digests: Sequence[int] | None = None) -> list[Match]:
         """At most `most` places where the last `least` or more ids of `context` occurred and went on.
 
-        The longest come first, of equal ones the latest. Longer n-grams are asked first, within one n the latest; single tokens only where nothing
-        longer was found, and few of them. Constant time: neither the length of `tokens` nor that of `context` enters.
-        `digests` are `digests_at_end(context)`, if known already.
+        The longest come first, of equal ones the latest. Longer n-grams are asked first, within one n the latest;
+        single tokens only where nothing longer was found, and few of them. Constant time: neither the length of
+        `tokens` nor that of `context` enters. `digests` are `digests_at_end(context)`, if known already.
         """
         found: dict[int, Match] = {}
         tail = context[-MAX_MATCH:]

@@ -242,6 +242,18 @@ def test_one_unlucky_forward_does_not_end_what_pays():
     assert sum(engine.widths[-10:]) > 100
 
 
+def test_a_stall_the_first_time_a_width_is_run_is_forgotten_and_it_is_tried_again():
+    clock, speculated = FakeClock(), iter(range(10_000))
+
+    def forward(width):
+        clock.advance(CHEAP[width] * (10 if width > 1 and next(speculated) == 0 else 1))
+
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), widths=(1, 4), on_forward=forward)
+    controller = Controller(CostModel(engine.lane.widths), max_width=4, max_loss=0.05)
+    answer(engine, request(1500), [perfect(1500)], controller=controller, clock=clock)
+    assert engine.widths[-10:].count(4) > 5
+
+
 def test_seeded_costs_keep_their_relation_to_the_plain_step_that_is_measured_here() -> None:
     costs = CostModel((1, 2, 4, 8))
     costs.seed([(1, 64, 0.010), (2, 64, 0.012), (8, 64, 0.036)])

@@ -160,7 +160,7 @@ def test_a_proposal_reads_no_more_of_a_long_history_than_of_a_short_one(vocabula
             worst = max(worst, CountingArray.reads)
         return worst
 
-    # 4 levels, 32 links each, and single tokens, MAX_MATCH ids read per link that is not found twice; and the n-grams hashed
+    # 4 levels, 32 links each (or few single tokens instead), MAX_MATCH ids read per link; and the n-grams hashed
     bound = 4 * 32 * MAX_MATCH + 4 * MAX_MATCH
     assert reads(500) <= bound
     assert reads(50_000) <= bound

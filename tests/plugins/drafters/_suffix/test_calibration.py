@@ -13,7 +13,6 @@ from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters._suffix.calibration import (
     AGREED,
     COUNTED,
-    KINDS,
     LOCAL,
     LONE,
     MAJORITY,
