@@ -19,10 +19,10 @@ from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._memory import admin
 from pilotfish.plugins.drafters._memory.config import KEYS, MemoryConfig
 from pilotfish.plugins.drafters._memory.files import MemoryOwner
+from pilotfish.plugins.drafters._memory.kept import KeptTaught, kept_file
 from pilotfish.plugins.drafters._memory.memory import AnswerMemory
 from pilotfish.plugins.drafters._suffix.calibration import LOCAL, MEMORY, RequestCalibration, Taught
 from pilotfish.plugins.drafters._suffix.index import LEVELS, MAX_MATCH, SuffixIndex, digests_at_end
-from pilotfish.plugins.drafters._suffix.kept import KeptTaught, kept_file
 from pilotfish.plugins.drafters._suffix.priors import priors
 from pilotfish.plugins.drafters._suffix.scoring import Path, trace
 

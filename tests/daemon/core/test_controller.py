@@ -243,14 +243,15 @@ def test_one_unlucky_forward_does_not_end_what_pays():
 
 
 def test_a_stall_the_first_time_a_width_is_run_is_forgotten_and_it_is_tried_again():
+    # The first forward that is wider than one is a prompt block's.
     clock, speculated = FakeClock(), iter(range(10_000))
 
     def forward(width):
-        clock.advance(CHEAP[width] * (10 if width > 1 and next(speculated) == 0 else 1))
+        clock.advance(CHEAP[width] * (10 if width > 1 and next(speculated) == 1 else 1))
 
     engine = FakeEngine(n_ctx=8192, eog=frozenset(), widths=(1, 4), on_forward=forward)
-    controller = Controller(CostModel(engine.lane.widths), max_width=4, max_loss=0.05)
-    answer(engine, request(1500), [perfect(1500)], controller=controller, clock=clock)
+    controller = Controller(CostModel(engine.lane.widths), max_width=4, max_loss=0.2)
+    answer(engine, request(250), [perfect(250)], controller=controller, clock=clock)
     assert engine.widths[-10:].count(4) > 5
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins.drafters._memory.files import MemoryOwner
+from pilotfish.plugins.drafters._memory.kept import KeptTaught, kept_file
 from pilotfish.plugins.drafters._suffix.calibration import N_CELLS, Taught
-from pilotfish.plugins.drafters._suffix.kept import KeptTaught, kept_file
 from pilotfish.plugins.drafters._suffix.priors import priors
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
 
