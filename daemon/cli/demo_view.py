@@ -30,7 +30,7 @@ class Side:
     title: str
     pieces: list[tuple[str, bool]] = field(default_factory=list)
     tokens: int = 0
-    began: float = 0.0  # when the first piece came
+    began: float | None = None  # when the first piece came
     latest: float = 0.0
     measured: float | None = None  # tokens per second, once the server has said it
 
@@ -39,7 +39,9 @@ class Side:
         """Tokens per second so far, as the reader sees them."""
         if self.measured is not None:
             return self.measured
-        return (self.tokens - 1) / (self.latest - self.began) if self.latest > self.began else 0.0
+        if self.began is None or self.latest <= self.began:
+            return 0.0
+        return (self.tokens - 1) / (self.latest - self.began)
 
     def panel(self) -> Panel:
         """The end of the answer."""
@@ -74,7 +76,8 @@ class DemoView:
         if side is None or not text:
             return
         side.latest = self._clock()
-        side.began = side.began or side.latest
+        if side.began is None:
+            side.began = side.latest
         side.pieces.append((text, drafted > 0))
         side.tokens += max(1, drafted)
 
