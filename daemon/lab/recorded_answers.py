@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.core.controller import Controller
@@ -85,7 +86,7 @@ class Replays:
     def steps(self, answer: Recorded) -> float:
         """Plain steps that decoding `answer` took. Raises RuntimeError if other ids came out."""
         clock = FakeClock()
-        engine = FakeEngine(
+        engine: Any = FakeEngine(
             n_vocab=N_VOCAB,
             n_ctx=len(answer.prompt) + len(answer.ids) + len(self._steps),
             eog=frozenset(),
