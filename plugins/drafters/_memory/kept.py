@@ -26,6 +26,7 @@ from pilotfish.plugins.drafters._suffix.calibration import N_CELLS, TAUGHT_MOST,
 log = logging.getLogger("pilotfish.drafters")
 
 VERSION = 1  # of the cells' meaning
+LARGEST = 1 << 20  # bytes of a file that is read
 EVERY = 60.0  # seconds between two writings
 EXIT_SECONDS = 1.0  # that a process which ends waits for the last one
 
@@ -76,13 +77,15 @@ class KeptTaught:
 
     def _read(self) -> None:
         try:
+            if self._path.stat().st_size > LARGEST:
+                raise ValueError("too large to be ours")
             table = json.loads(self._path.read_bytes())
             right, seen = _counts(table["right"]), _counts(table["seen"])
             if table["version"] != VERSION or any(r > s for r, s in zip(right, seen, strict=True)):
                 raise ValueError("of another version, or damaged")
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             log.warning("%s: %r; suffix begins anew", self._path, error)
             return
         for cell, (r, s) in enumerate(zip(right, seen, strict=True)):

@@ -72,7 +72,9 @@ def test_models_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         json.dumps({"version": 1, "right": [2] * N_CELLS, "seen": [1] * N_CELLS}),
         json.dumps({"version": 1, "right": [1e9] * N_CELLS, "seen": [1e9] * N_CELLS}),
         json.dumps({"version": 99, "right": [1] * N_CELLS, "seen": [1] * N_CELLS}),
+        json.dumps({"version": 1, "right": [10**400] * N_CELLS, "seen": [1] * N_CELLS}),
         "[" * 100_000,
+        " " * (2 << 20),
     ],
 )
 def test_a_file_that_is_not_ours_is_passed_over_and_written_anew(tmp_path: Path, text: str) -> None:
