@@ -4,41 +4,55 @@ Everything is measured here, on this machine, while it runs:
 
 - `costs.CostModel`, one per loaded model: seconds per forward by width and context length, what drafts take, and how
   often they are right. What one request taught, the next one uses.
-- `Controller`, one per request: picks the drafter and the width with the most expected tokens per second and keeps an
-  account, `gain = committed tokens x plain step time - time spent`. A round is only run, and a drafter only waited
-  for, if the account stays above a small debt even when nothing of the proposal is right; otherwise the request decodes
-  plainly and tries again later, at growing distances.
+- `Controller`, one per request: picks the drafter and the width from which most is expected, and keeps an account,
+  `gain = committed tokens x plain step time - time spent`. A round is only run, and a drafter only waited for, if the
+  account stays above a small debt even when nothing of the proposal is right. The model has such an account over all
+  its requests, too, and both must allow it: what one request lost is not there for the next to lose again, until it
+  was made up.
+
+Drafters that cost microseconds are asked at every position, whether or not their tokens are verified: what they said is
+compared with what was committed, so nothing has to be risked to learn what they are worth. Those that cost time rest
+while the account is empty, and are tried again at growing distances.
+
+What a block is worth. With E tokens expected of a forward that takes c seconds longer than a plain step of p seconds,
+`(E - 1) p - PRICE c - CAUTION c^2 / s` seconds, and it has to be more than MARGIN of a plain step. PRICE is above 1
+because a token's time is not lost when a block is not run: a plain step makes the next match longer and surer, and most
+of what the block promised can still be had. s is what the account can lose: the last of it is only staked at good odds.
 
 The clock is the caller's, so that tests can run on a fake one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.daemon.core.acceptance import confidences
 from pilotfish.daemon.core.company import ALONE
-from pilotfish.daemon.core.costs import CostModel, Round
+from pilotfish.daemon.core.costs import OPTIMISM, CostModel, Option, Round
+from pilotfish.daemon.core.measured_costs import STALL
 from pilotfish.hooks.types import Proposal
 
-MARGIN = 1.05  # a round must promise this much more than a plain step to be worth it
+MARGIN = 0.05  # plain steps that a block must promise to be worth it
+PRICE = 1.5  # seconds that it must promise for each second that it takes longer than a plain step
+CAUTION = 0.5  # more of them, when all that may be lost is at stake
 MAX_LOSS = 0.01  # of the plain time so far may be spent on trying, unless the config says otherwise
 GRACE = 2.0  # plain steps that may be spent on trying on top of that
 FIRST_PARK, LAST_PARK = 8, 256  # committed tokens to wait before trying again
+CHEAP = 0.0075  # plain steps: drafters that take no longer are asked in every round
 PLAIN_SAMPLES = 2  # plain steps to time before the first round
 PLAIN_REFRESH = 64  # rounds after which a plain step is timed again
-UNKNOWN_SLOPE = 0.25  # plain steps that each further token is taken to cost before any width was tried
-OPTIMISM = 0.8  # of the guess for a width never tried, so that it is tried: costs have steps
 PATIENCE = 2.0  # times what a proposal should take: how long it is waited for
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Verify the first `k` tokens of a proposal: expected committed tokens per second, `rate`."""
+    """Verify the first `k` tokens of a proposal, in a forward of `width`: it promises to save `worth` seconds."""
 
     k: int
-    rate: float
+    worth: float
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,46 +91,53 @@ class Controller:
 
     @property
     def parked(self) -> bool:
-        """Whether the drafters rest because they did not pay."""
+        """Whether drafters that cost time rest because they did not pay."""
         return self._parked > 0
 
     def plan(self, position: int, room: int) -> int:
         """How many tokens to ask the drafters for: 0 means a plain step. `room` is the most that is of use."""
         unmeasured = self._costs.samples(self._plain_width, position, self._sharing(self._plain_width)) < PLAIN_SAMPLES
-        rests = unmeasured or self._parked > 0 or self._since_plain >= PLAIN_REFRESH
-        self._asked = bool(self._widths) and not rests and room > 0 and self.affords(self._costs.drafting)
+        rests = unmeasured or self._since_plain >= PLAIN_REFRESH or (self._parked > 0 and not self._cheap)
+        self._asked = bool(self._widths) and not rests and room > 0
+        if self._asked and not self.affords(self._costs.drafting):
+            self._asked = False
+            self._costs.doubt_drafting()
         return min(room, self._widths[-1] - 1) if self._asked else 0
 
     def plain(self, position: int) -> Choice:
         """What a proposal must beat."""
-        plain = self.plain_step(position)
-        return Choice(0, MARGIN / (plain + self._costs.per_token) if plain else 0.0)
+        return Choice(0, MARGIN * (self.plain_step(position) or 0.0), self._plain_width)
 
-    def best_length(self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0) -> Choice:
-        """How many of the proposed tokens to verify: the number with the most expected tokens per second.
+    def best_length(
+        self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0, room: int | None = None
+    ) -> Choice:
+        """How many of the proposed tokens to verify, and how wide: what promises to save the most time.
 
-        `waited` are the seconds that were spent waiting for it, which the account still has to pay.
+        `waited` are the seconds that were spent waiting for it, which the account still has to pay. `room` is what
+        `plan` said: no forward has more than that many tokens behind the pending one.
         """
         best = self.plain(position)
         plain = self.plain_step(position)
-        if not proposal or plain is None:
+        if not proposal or not plain:
             return best
+        slack = self._slack - self._costs.drafting - waited
         expected = self.expected(proposal, drafter)
-        per_token = self._costs.per_token
-        for width in self._widths:
-            k = min(width - 1, len(proposal))
-            cost, known = self._forward(width, position, plain)
-            if not self.affords(self._costs.drafting + waited + cost - plain):  # the loss if nothing is right
-                continue
-            rate = expected[k] / (cost * (1.0 if known else OPTIMISM) + expected[k] * per_token)
-            if rate > best.rate:
-                best = Choice(k, rate)
+        for option in self._options(position, plain):
+            if room is not None and option.width > 1 + room:
+                break
+            k = min(option.width - 1, len(proposal))
+            extra = option.cost - plain
+            if extra <= slack:  # the loss if nothing is right
+                stake = CAUTION * extra * extra / slack if extra > 0 else 0.0
+                worth = (expected[k] - 1) * plain - PRICE * (option.price - plain) - stake
+                if worth > best.worth:
+                    best = Choice(k, worth, option.width)
             if k == len(proposal):
                 break
         return best
 
     def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
-        """`best_length`, without the rate."""
+        """`best_length`, the number alone."""
         return self.best_length(proposal, drafter, position).k
 
     def wait_budget(self, drafter: str, position: int, k: int, best: Choice, waited: float = 0.0) -> WaitBudget | None:
@@ -126,23 +147,24 @@ class Controller:
         `waited` are seconds already spent in this round on others. All requests of the turn wait with this one.
         """
         plain, waiting = self.plain_step(position), self.company.requests
-        if plain is None:
+        if not plain:
             return None
         found: WaitBudget | None = None
-        reach, expected, rate = 1.0, 1.0, best.rate
-        for ask in range(1, k + 1):
-            reach *= self._costs.acceptance.expected(drafter, ask - 1)
-            expected += reach
-            if ask + 1 not in self._widths:
-                continue
+        reach, expected, worth, asked = 1.0, 1.0, best.worth, 0
+        for option in self._options(position, plain):
+            ask = option.width - 1
+            if ask > k:
+                break
+            for place in range(asked, ask):
+                reach *= self._costs.acceptance.expected(drafter, place)
+                expected += reach
+            asked = ask
             draft = self._costs.drafts.seconds(drafter, ask)
-            cost = self._forward(ask + 1, position, plain)[0]
-            slack = self._slack - self._costs.drafting - waited - (cost - plain)
-            slack /= waiting
-            promise = expected / (waiting * (draft or 0.0) + cost + expected * self._costs.per_token)
-            if promise > rate and slack > (plain if draft is None else draft):
+            slack = (self._slack - self._costs.drafting - waited - (option.cost - plain)) / waiting
+            promise = (expected - 1) * plain - PRICE * (option.price - plain + waiting * (draft or 0.0))
+            if promise > worth and slack > (plain if draft is None else draft):
                 patience = slack if draft is None else min(slack, PATIENCE * draft)
-                rate, found = promise, WaitBudget(ask, patience)
+                worth, found = promise, WaitBudget(ask, patience)
         return found
 
     def may_open(self, drafter: str, prompt_tokens: int) -> bool:
@@ -151,6 +173,7 @@ class Controller:
 
     def observe_round(self, round: Round) -> None:
         """Learn from a round and settle the account."""
+        drafting = self._drafting(round)
         self._costs.observe_round(round)
         if self._asked:
             self._costs.observe_drafting(round.draft_seconds - round.waited)
@@ -161,11 +184,30 @@ class Controller:
         self._parked = max(0, self._parked - round.committed)
         if round.proposal:
             self._since_plain += 1
-            self._costs.drafts.won(round.drafter, plain - round.seconds)
-            self._settle(plain - round.seconds)
+            won = plain - drafting - self._decoding(round)
+            self._costs.drafts.won(round.drafter, won)
+            self._settle(won)
         else:
             self._since_plain = 0
-            self._settle(plain - round.seconds if round.contended else -round.draft_seconds)
+            self._settle(plain - round.seconds if round.contended else -drafting)
+
+    def _drafting(self, round: Round) -> float:
+        """What asking the drafters is charged with. A stall in which somebody else had the processor is not theirs."""
+        asking = round.draft_seconds - round.waited
+        if known := self._costs.drafting:
+            asking = min(asking, max(round.draft_processor, STALL * known))
+        return asking + round.waited
+
+    def _decoding(self, round: Round) -> float:
+        """What the rest of a round with a proposal is charged with.
+
+        By what such a forward usually takes, as plain steps are: single ones scatter, and where the machine is busy a
+        lucky or unlucky one would decide about the next hundred tokens.
+        """
+        usual = self._costs.cost(round.width, round.position)
+        if round.contended or round.beside or usual is None:
+            return round.seconds - round.draft_seconds
+        return usual + round.committed * self._costs.per_token
 
     def observe_proposal(self, drafter: str, proposal: Proposal, accepted: int, checked: int) -> None:
         """Learn from a proposal that was not verified: `checked` of its tokens can be compared with what was committed
@@ -212,11 +254,16 @@ class Controller:
 
     def _settle(self, won: float) -> None:
         self.gain += won
+        self._costs.gain += won
         if won > 0:
             self._park_for = FIRST_PARK
         elif not self.affords(0.0):
             self._parked = self._park_for
             self._park_for = min(2 * self._park_for, LAST_PARK)
+
+    @property
+    def _cheap(self) -> bool:
+        return self._costs.drafting <= CHEAP * self._plain_step
 
     @property
     def _allowed(self) -> float:
@@ -225,7 +272,8 @@ class Controller:
     @property
     def _slack(self) -> float:
         """Seconds that may be lost now."""
-        return self.gain + self._allowed
+        of_all = self._costs.gain + self._max_loss * self._costs.plain_total + GRACE * self._plain_step
+        return min(self.gain + self._allowed, of_all)
 
     def affords(self, seconds: float) -> bool:
         """Whether so many seconds may be lost now."""
@@ -242,28 +290,28 @@ class Controller:
         company = self.company
         return 1 if company.requests == 1 else max(1, min(company.requests, company.together(width)))
 
-    def _forward(self, width: int, position: int, plain: float) -> tuple[float, bool]:
-        """What a forward costs, or this request's share of one, and whether that is known."""
-        if (requests := self._sharing(width)) > 1:
-            known = self._costs.cost(width, position, requests)
-            guess = self._costs.shared(requests, width, position, self._sharing(self._plain_width))
-            return (guess or 0.0) / requests, known is not None
-        known = self._costs.cost(width, position)
-        return (self._guess(width, position, plain), False) if known is None else (known, True)
+    def _options(self, position: int, plain: float) -> Sequence[Option]:
+        """The widths that are worth looking at, narrowest first; this request's share where others are in the forward.
 
-    def _guess(self, width: int, position: int, plain: float) -> float:
-        """The cost of a width never tried, on the line through the plain step and the nearest narrower known one."""
-        slope = UNKNOWN_SLOPE * plain
-        for known in self._widths:
-            if known < width and (cost := self._costs.cost(known, position)) is not None:
-                slope = (cost - plain) / (known - self._plain_width)
-        return plain + slope * (width - self._plain_width)
+        `plain` is what `plain_step` says.
+        """
+        widest = self._widths[-1] if self._widths else 0
+        if self.company.requests == 1:
+            return [option for option in self._costs.curve(position) if option.width <= widest]
+        return [self._shared_option(width, position) for width in self._widths]
+
+    def _shared_option(self, width: int, position: int) -> Option:
+        requests = self._sharing(width)
+        cost = self._costs.shared(requests, width, position, self._sharing(self._plain_width))
+        share = (cost or 0.0) / requests
+        return Option(width, share, share if self._costs.cost(width, position, requests) else OPTIMISM * share)
 
     def expected(self, proposal: Proposal, drafter: str) -> list[float]:
         """Expected committed tokens when the first k proposed ones are verified, for k = 0, 1, ..."""
+        estimate = self._costs.acceptance.estimate
         expected, path = [1.0], 1.0
         for draft_position, confidence in enumerate(confidences(proposal)):
-            path *= self._costs.acceptance.estimate(drafter, confidence, draft_position)
+            path *= estimate(drafter, confidence, draft_position)
             expected.append(expected[-1] + path)
         return expected
 
@@ -278,10 +326,12 @@ class Eager(Controller):
         return max(0, min(room, self._widths[-1] - 1)) if self._widths else 0
 
     def plain(self, position: int) -> Choice:
-        return Choice(0, 0.0)
+        return Choice(0, 0.0, self._plain_width)
 
-    def best_length(self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0) -> Choice:
-        return Choice(len(proposal), float(len(proposal)))
+    def best_length(
+        self, proposal: Proposal, drafter: str, position: int, waited: float = 0.0, room: int | None = None
+    ) -> Choice:
+        return Choice(len(proposal), float(len(proposal)), 1 + len(proposal))
 
     def wait_budget(self, drafter: str, position: int, k: int, best: Choice, waited: float = 0.0) -> WaitBudget | None:
         return WaitBudget(k, self.patience, from_the_start=True) if best.k == 0 else None

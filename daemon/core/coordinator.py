@@ -95,6 +95,7 @@ class Coordinator:
         self._stop_type = StopType.NONE
         self._truncated = False
         self._tally = Tally(clock)
+        self._drafting_processor = 0.0  # seconds of processor time that the round's proposal took
         self._started = self._drafted = 0.0  # when the round began, and when it had its proposal
 
     def turn(self) -> list[OutputToken]:
@@ -108,7 +109,7 @@ class Coordinator:
             self.prefill()
             return []
         draft = self.propose()
-        rows = self._target.verify(draft.proposal.tokens)
+        rows = self._target.verify(draft.tokens)
         return self.take(rows, draft)
 
     @property
@@ -134,7 +135,9 @@ class Coordinator:
     def propose(self) -> Draft:
         """Begin a round: what is to be verified in its forward."""
         self._started, position = self._clock(), self._window.held(self._expected.position)
+        busy = time.thread_time()
         draft = self._proposing.draft(position, self._room(position))
+        self._drafting_processor = time.thread_time() - busy
         self._drafted = self._clock()
         return draft
 
@@ -157,7 +160,7 @@ class Coordinator:
         ended = self._clock()
         round = Round(
             position=draft.position,
-            width=shared.width if shared else self._engine.lane.pad(1 + len(proposal)),
+            width=shared.width if shared else self._engine.lane.pad(max(draft.width, 1 + len(proposal))),
             drafter=guard.name if guard else "",
             proposal=proposal,
             accepted=sum(e.drafted for e in output_tokens),
@@ -166,6 +169,7 @@ class Coordinator:
             verify_seconds=verifying,
             seconds=drafting + verifying + ended - taking,
             waited=draft.waited,
+            draft_processor=self._drafting_processor,
             beside=shared.requests - 1 if shared else 0,
             contended=draft.contended or self._proposing.busy,
         )

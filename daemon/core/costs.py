@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,30 @@ from typing import Any
 
 from pilotfish.daemon.core.acceptance import Acceptance
 from pilotfish.daemon.core.draft_costs import DraftCosts
-from pilotfish.daemon.core.measured_costs import MeasuredCosts
+from pilotfish.daemon.core.measured_costs import STALL, MeasuredCosts
 from pilotfish.hooks.types import Proposal
 
 COST_SMOOTHING = 0.2
 UNKNOWN_SHARE = 0.6  # plain shares that each further token is taken to cost, in a forward of several requests
+DOUBT = 0.95  # of what asking the drafters took is left after a round in which that was too dear
 RECENT = 64  # rounds that are kept for `describe`
+OPTIMISM = 0.8  # of the guess for a width never tried, so that it is tried: costs have steps
+UNKNOWN_SLOPE = 0.25  # plain steps that each further token is taken to cost before any width was tried
+KEEP_CURVE = 16  # forwards that a curve is taken for what it was
+SURE = 3  # forwards of a width after which its cost is believed
+FORGET = 1 / 64  # of what a width seemed dearer than expected, each forward, until then: it may have been a stall
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A forward of `width` tokens costs `cost` seconds, and counts for `price` where it competes with others.
+
+    The two differ where the width was never tried: then both are guesses, and the price is a low one.
+    """
+
+    width: int
+    cost: float
+    price: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +51,7 @@ class Round:
     verify_seconds: float  # its share, where other requests' rounds were in the same forward
     seconds: float  # the whole round
     waited: float = 0.0  # of draft_seconds, for a drafter on a thread of its own
+    draft_processor: float = math.inf  # of draft_seconds, in which this thread had a processor; where that is known
     beside: int = 0  # other requests in the same forward
     contended: bool = False  # a drafter was busy on this machine meanwhile, so the times are no measure of the forward
 
@@ -48,6 +68,10 @@ class CostModel:
         self.per_token = 0.0  # seconds to pick, commit and deliver one token, whatever the width
         self.drafting = 0.0  # seconds that asking the drafters takes, waiting for slow ones apart
         self.plain_total = 0.0  # seconds that plain decoding would have taken, over all requests
+        self.gain = 0.0  # seconds saved so far, over all requests; negative when trying cost more than it won
+        self._forwards = 0  # that were timed
+        self._last: dict[tuple[int, int], int] = {}  # (width, context bucket) -> the last one of them
+        self._curves: dict[int, tuple[int, Sequence[Option]]] = {}  # context bucket -> forwards it holds for, and it
         self.recent: deque[Round] = deque(maxlen=RECENT)  # oldest first
 
     def cost(self, width: int, position: int, requests: int = 1) -> float | None:
@@ -63,6 +87,48 @@ class CostModel:
             return None
         plain, shape = self.cost(self.widths[0], position), self._shaped(width, bucket)
         return plain * shape if plain is not None and shape is not None else None
+
+    def curve(self, position: int) -> Sequence[Option]:
+        """The widths worth running at `position`, narrowest first, but for the plain step; empty before that was timed.
+
+        A width that costs no less than a wider one is left out: kernels that work in groups of rows make 4 tokens
+        cheaper than 3. May be a few forwards old.
+        """
+        bucket = _context_bucket(position)
+        left, options = self._curves.get(bucket, (0, ()))
+        if left <= 0:
+            left, options = KEEP_CURVE, self._draw(position)
+        self._curves[bucket] = (left - 1, options)
+        return options
+
+    def _draw(self, position: int) -> Sequence[Option]:
+        plain = self.cost(self.widths[0], position)
+        if plain is None:
+            return ()
+        options: list[Option] = []
+        slope, narrower, below = UNKNOWN_SLOPE * plain, self.widths[0], plain
+        for width in self.widths[1:]:
+            known = self.cost(width, position)
+            if known is None:  # on the line through the plain step and the nearest narrower known one
+                guess = below + slope * (width - narrower)
+                options.append(Option(width, guess, OPTIMISM * guess))
+                continue
+            known = self._believed(width, position, known, below + slope * (width - narrower))
+            slope, narrower, below = (known - plain) / (width - self.widths[0]), width, known
+            options.append(Option(width, known, known))
+        worth: list[Option] = []
+        for option in reversed(options):
+            if not worth or option.price < worth[-1].price:
+                worth.append(option)
+        return worth[::-1]
+
+    def _believed(self, width: int, position: int, known: float, expected: float) -> float:
+        """What a forward is taken to cost that seemed to cost `known` and was `expected` to cost less."""
+        bucket = _context_bucket(position)
+        if known <= expected or self._cost.samples(1, width, bucket) not in range(1, SURE):
+            return known
+        left = (1 - FORGET) ** (self._forwards - self._last.get((width, bucket), 0))
+        return expected + left * (known - expected)
 
     def shared(self, requests: int, width: int, position: int, running: int) -> float | None:
         """`cost`, or else a guess by the plain step of all that are `running`; None before that was measured."""
@@ -100,7 +166,14 @@ class CostModel:
 
     def observe_forward(self, width: int, position: int, requests: int, seconds: float) -> None:
         """A forward of `width` tokens of each of `requests`, the last of them at `position`, took so long."""
-        self._cost.observe(seconds, requests, width, _context_bucket(position))
+        bucket = _context_bucket(position)
+        self._forwards += 1
+        self._last[width, bucket] = self._forwards
+        if not self._cost.samples(requests, width, bucket):
+            self._curves.clear()
+            if requests == 1 and (known := self.cost(width, position)):  # elsewhere, or from a certificate
+                seconds = min(seconds, STALL * known)
+        self._cost.observe(seconds, requests, width, bucket)
 
     def observe_round(self, round: Round) -> None:
         """Learn from a round."""
@@ -114,9 +187,15 @@ class CostModel:
         self.per_token += COST_SMOOTHING * (per_token - self.per_token)
 
     def observe_drafting(self, seconds: float) -> None:
-        """Learn what asking the drafters took: dearer at once, cheaper little by little."""
+        """Learn what asking the drafters took: dearer at once, but for a stall, and cheaper little by little."""
+        if self.drafting:
+            seconds = min(seconds, STALL * self.drafting)
         weight = 1.0 if seconds > self.drafting else COST_SMOOTHING
         self.drafting += weight * (seconds - self.drafting)
+
+    def doubt_drafting(self) -> None:
+        """Asking is too dear now: what is known of it may have been a stall, so it is believed less and less."""
+        self.drafting *= DOUBT
 
     def describe(self) -> dict[str, Any]:
         """Everything known, JSON-ready; may be called from any thread. Times are seconds.
@@ -159,5 +238,5 @@ def _context_range(bucket: int) -> list[int]:
 
 
 def _round_json(round: Round) -> dict[str, Any]:
-    table = {name: getattr(round, name) for name in Round.__slots__ if name != "proposal"}
+    table = {name: getattr(round, name) for name in Round.__slots__ if name not in ("proposal", "draft_processor")}
     return {**table, "proposed": len(round.proposal)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 SMOOTHING = 0.2
+FIRST = 3  # of a kind, of which the quickest counts: a stall adds to what a forward takes, nothing takes from it
 STALL = 3.0  # times the known cost: a stalled machine, not a dearer forward
 
 
@@ -26,8 +27,8 @@ class MeasuredCosts:
     def observe(self, seconds: float, *kind: int) -> None:
         """One of this kind took so long."""
         known, samples = self._known.get(kind, (seconds, 0))
-        seconds = min(seconds, STALL * known)
-        weight = max(SMOOTHING, 1 / (samples + 1))
+        seconds = min(seconds, known if samples < FIRST else STALL * known)
+        weight = 1.0 if samples < FIRST else SMOOTHING
         self._known[kind] = (known + weight * (seconds - known), samples + 1)
 
     def __iter__(self) -> Iterator[tuple[tuple[int, ...], float, int]]:

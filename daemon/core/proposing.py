@@ -2,7 +2,7 @@
 
 Every guard is asked for what it has at hand. Then those that would have to be waited for, in the order of preference,
 as long as the controller expects more of it than of the best so far. Of each proposal the controller says how many
-tokens to verify; the one that promises the most tokens per second wins, and none where plain decoding does.
+tokens to verify; the one that promises to save the most time wins, and none where plain decoding does.
 """
 
 from __future__ import annotations
@@ -22,13 +22,23 @@ class Draft:
     position: int
     guard: Guard | None = None
     proposal: Proposal = EMPTY
+    width: int = 0  # of the forward that the proposal was chosen for; the rest is filled up
     heard: list[tuple[Guard, Proposal]] = field(default_factory=list)  # every proposal, verified or not
     waited: float = 0.0  # seconds, for drafters that are not called directly
     contended: bool = False  # one of them computed on this machine besides
 
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """What goes into the forward behind the pending token: the proposal, and copies of its end up to the width.
+
+        Nothing is read from the copies' rows. They are there where a wider forward costs less.
+        """
+        tokens = self.proposal.tokens
+        return tokens + tokens[-1:] * (self.width - 1 - len(tokens)) if tokens else tokens
+
     def cut(self, k: int) -> None:
         """Verify `k` tokens of the proposal at most."""
-        self.proposal = self.proposal.first(k)
+        self.proposal, self.width = self.proposal.first(k), 0
         if not self.proposal:
             self.guard = None
 
@@ -57,9 +67,12 @@ class Proposing:
         if k <= 0:
             return draft
         best = self._controller.plain(position)
-        for guard in self._guards:
-            best = self._consider(draft, best, guard, guard.propose(k))
-        for guard in self._guards:
+        guards = self._guards
+        if self._controller.parked:  # who costs time rests
+            guards = [guard for guard in guards if not guard.awaited]
+        for guard in guards:
+            best = self._consider(draft, best, guard, guard.propose(k), k)
+        for guard in guards:
             if guard.awaited:
                 best = self._wait(draft, best, guard, k)
         return draft
@@ -71,15 +84,15 @@ class Proposing:
                 right = shared_prefix(proposal.tokens, committed)
                 self._controller.observe_proposal(guard.name, proposal, right, min(len(proposal), len(committed)))
 
-    def _consider(self, draft: Draft, best: Choice, guard: Guard, proposal: Proposal) -> Choice:
+    def _consider(self, draft: Draft, best: Choice, guard: Guard, proposal: Proposal, room: int) -> Choice:
         """Take the proposal if it promises more than the best so far."""
         if not proposal:
             return best
         draft.heard.append((guard, proposal))
-        choice = self._controller.best_length(proposal, guard.name, draft.position, draft.waited)
-        if choice.k == 0 or choice.rate <= best.rate:
+        choice = self._controller.best_length(proposal, guard.name, draft.position, draft.waited, room)
+        if choice.k == 0 or choice.worth <= best.worth:
             return best
-        draft.guard, draft.proposal = guard, proposal.first(choice.k)
+        draft.guard, draft.proposal, draft.width = guard, proposal.first(choice.k), choice.width
         return choice
 
     def _wait(self, draft: Draft, best: Choice, guard: Guard, k: int) -> Choice:
@@ -94,7 +107,7 @@ class Proposing:
         proposal = guard.propose(terms.k, terms.patience, from_the_start=terms.from_the_start)
         draft.waited += self._clock() - started
         self._learn_timings(guard)
-        return self._consider(draft, best, guard, proposal)
+        return self._consider(draft, best, guard, proposal, k)
 
     def _has_begun(self, draft: Draft, guard: Guard) -> bool:
         """Whether the drafter was given the prompt; it is given now if the controller finds it worth its price."""

@@ -90,7 +90,11 @@ class _SharedRounds:
         running, position = len(wishes), max(wish.draft.position for wish in wishes)
         narrowest, per_token = self._lane.widths[0], self._costs.per_token
         plain = self._seconds(running, narrowest, position, running)
-        best: tuple[float, Sequence[_Wish], int] = (MARGIN * running / (plain + running * per_token), (), narrowest)
+        best: tuple[float, Sequence[_Wish], int] = (
+            (1 + MARGIN) * running / (plain + running * per_token),
+            (),
+            narrowest,
+        )
         for width in self._worth_trying(drafting):
             ranked = sorted(drafting, key=lambda wish: wish.worth(width), reverse=True)
             for count in range(1, len(ranked) + 1):

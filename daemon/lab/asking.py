@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,13 +74,17 @@ class Client:
         except aiohttp.ClientError as error:
             raise WorldError(f"{self.url}{path}: {error or type(error).__name__}") from error
 
-    async def ask(self, body: Mapping[str, Any]) -> Answered:
-        """One `/api/generate` answer in full. The server must be pilotfish's for `tokens` to be filled."""
+    async def ask(self, body: Mapping[str, Any], hear: Callable[[str, int], None] = lambda text, n: None) -> Answered:
+        """One `/api/generate` answer in full. The server must be pilotfish's for `tokens` to be filled.
+
+        `hear(text, drafted)` gets each piece as it comes, with how many of its tokens a drafter proposed.
+        """
         text, last = "", {}
         options = {**body.get("options", {}), "return_tokens": True}
         async with contextlib.aclosing(self.stream("/api/generate", {**body, "options": options})) as events:
             async for event in events:
-                text += event.get("response", "")
+                text += (piece := event.get("response", ""))
+                hear(piece, event.get("pilotfish", {}).get("drafted", 0))
                 last = event
         return _answered(text, last)
 

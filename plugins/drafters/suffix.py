@@ -19,9 +19,11 @@ from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins.drafters._memory import admin
 from pilotfish.plugins.drafters._memory.config import KEYS, MemoryConfig
 from pilotfish.plugins.drafters._memory.files import MemoryOwner
+from pilotfish.plugins.drafters._memory.kept import KeptTaught, kept_file
 from pilotfish.plugins.drafters._memory.memory import AnswerMemory
 from pilotfish.plugins.drafters._suffix.calibration import LOCAL, MEMORY, RequestCalibration, Taught
 from pilotfish.plugins.drafters._suffix.index import LEVELS, MAX_MATCH, SuffixIndex, digests_at_end
+from pilotfish.plugins.drafters._suffix.priors import priors
 from pilotfish.plugins.drafters._suffix.scoring import Path, trace
 
 
@@ -31,7 +33,7 @@ class SuffixConfig:
 
     min_match: int = LEVELS[0]  # tokens that must repeat before anything is proposed
     max_candidates: int = 8  # earlier occurrences that are compared, in each source
-    min_probability: float = 0.4  # a token less likely than this to be accepted, all before it included, is left out
+    min_probability: float = 0.2  # a token less likely than this to be accepted, all before it included, is left out
     memory: MemoryConfig = field(default_factory=MemoryConfig)
 
     @classmethod
@@ -51,7 +53,12 @@ class SuffixSession:
     """One request's history, the index over it, and what its proposals taught."""
 
     def __init__(
-        self, config: SuffixConfig, prompt: Sequence[int], memory: AnswerMemory | None, taught: Taught
+        self,
+        config: SuffixConfig,
+        prompt: Sequence[int],
+        memory: AnswerMemory | None,
+        taught: Taught,
+        kept: KeptTaught,
     ) -> None:
         self._config = config
         self._history = History(prompt)
@@ -60,6 +67,7 @@ class SuffixSession:
         self._memory = memory
         self._epoch = memory.begin() if memory else 0
         self._acceptance = RequestCalibration(taught)
+        self._kept = kept
         self._expected: tuple[Path, ...] = ()  # of the last `propose`, to be compared with what comes
 
     def propose(self, k: int) -> Proposal:
@@ -84,6 +92,7 @@ class SuffixSession:
 
     def close(self) -> None:
         self._acceptance.teach()
+        self._kept.changed()
         if self._memory:
             self._memory.remember(self._history.tokens, self._prompt, self._epoch)
 
@@ -103,16 +112,18 @@ class SuffixDrafter:
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = SuffixConfig.parse(config)
         self._taught: dict[MemoryOwner, Taught] = {}
+        self._kept: dict[MemoryOwner, KeptTaught] = {}
         self._memories: dict[MemoryOwner, AnswerMemory] = {}
 
     def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
         identity = MemoryOwner.of(target)
-        taught = self._taught.setdefault(identity, Taught())
-        return SuffixSession(self.config, prompt, self._memory_of(identity), taught)
+        taught = self._taught_by(identity)
+        return SuffixSession(self.config, prompt, self._memory_of(identity), taught, self._kept[identity])
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until everything remembered so far is usable and, with `memory = "disk"`, written."""
-        return all(memory.flush(timeout) for memory in self._memories.values())
+        """Wait until what was learned so far is usable and written, the memory itself with `memory = "disk"` only."""
+        memories = [memory.flush(timeout) for memory in self._memories.values()]
+        return all(memories) and all(kept.flush(timeout) for kept in self._kept.values())
 
     def memories(self) -> list[MemoryInfo]:
         """What is on disk, of every model. Raises OSError."""
@@ -127,6 +138,12 @@ class SuffixDrafter:
             admin.forget(info)
         else:
             admin.forget_all(self.config.memory.root)
+
+    def _taught_by(self, identity: MemoryOwner) -> Taught:
+        if identity not in self._taught:
+            taught = self._taught[identity] = Taught(priors())
+            self._kept[identity] = KeptTaught(kept_file(identity), identity, taught)
+        return self._taught[identity]
 
     def _memory_of(self, identity: MemoryOwner) -> AnswerMemory | None:
         if self.config.memory.mode == "off":

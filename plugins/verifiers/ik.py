@@ -110,6 +110,12 @@ class IkVerifier:
         setting, slots = IkDialect.exact_setting(options), options.slots
         return footprint_in(pin, setting, options, "cpu", rows=IkDialect.room, contexts=slots)
 
+    def requantize(self, source: Path, target: Path, kind: str) -> None:
+        """Write the GGUF `source` to `target` in another number format, for the demo, tests and experiments."""
+        from pilotfish.plugins._ik.quantizer import requantize
+
+        requantize(source, target, kind)
+
     def _dialect(self, pin: TargetPin, options: EngineOptions) -> IkDialect:
         from pilotfish.plugins._ik.model import IkDialect
 

@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-LEVELS = (2, 4, 8, 16)  # n-gram lengths, in tokens; each is twice the one before
+LEVELS = (1, 2, 4, 8, 16)  # n-gram lengths, in tokens; from the second on each is twice the one before
 MAX_MATCH = 32  # tokens; two matches at least this long count as equally long
 WALK = 4  # links followed per candidate wanted, before a level gives up
+SINGLES = 4  # places that are looked at where only the last token occurred before
 BULK = 512  # tokens; from here on numpy enters them faster than one at a time
 
 _MASK = (1 << 64) - 1
@@ -162,14 +163,19 @@ class SuffixIndex:
     def matches(self, context: array[int], least: int, most: int, digests: Sequence[int] | None = None) -> list[Match]:
         """At most `most` places where the last `least` or more ids of `context` occurred and went on.
 
-        Longer n-grams are asked first and, within one n, the latest occurrence first. Constant time: neither the
-        length of `tokens` nor that of `context` enters. `digests` are `digests_at_end(context)`, if known already.
+        The longest come first, of equal ones the latest. Longer n-grams are asked first, within one n the latest;
+        single tokens only where nothing longer was found, and few of them. Constant time: neither the length of
+        `tokens` nor that of `context` enters. `digests` are `digests_at_end(context)`, if known already.
         """
         found: dict[int, Match] = {}
         tail = context[-MAX_MATCH:]
         if digests is None:
             digests = digests_at_end(context)
-        for level, digest in reversed(list(zip(self._levels, digests, strict=False))):
+        for level, digest in zip(self._levels[len(digests) - 1 :: -1], digests[::-1], strict=False):
+            if level.n == 1:
+                if found or least > 1:
+                    break
+                most = min(most, SINGLES)
             budget = WALK * most
             for end in level.chain(digest):
                 if end not in found:
@@ -181,7 +187,7 @@ class SuffixIndex:
                     break
             if len(found) == most:
                 break
-        return list(found.values())
+        return sorted(found.values(), key=_length_of, reverse=True)
 
     def nbytes(self) -> int:
         """Bytes held, the ids included."""
@@ -204,13 +210,18 @@ class SuffixIndex:
         start = max(0, entered + 1 - LEVELS[-1])  # the oldest token that an n-gram still to enter may hold
         ids = np.array(self.tokens[start:ready], np.int64).view(np.uint64)
         digests = ids * np.uint64(_MULTIPLIER)  # of one token; digests[i] ends at start + i + 1
-        n, offset = 1, start + 1
-        for level in self._levels:
-            digests = digests[n:] + digests[:-n] * np.uint64(_POWERS[n - 1])
-            n, offset = 2 * n, offset + n
+        offset = start + 1
+        for level, n in zip(self._levels, (0, *LEVELS), strict=False):  # n: what the digests cover, of the level before
+            if n:
+                digests = digests[n:] + digests[:-n] * np.uint64(_POWERS[n - 1])
+                offset += n
             while len(level.prev) < offset:
                 level.skip()
             level.add_many(digests[len(level.prev) - offset :])
+
+
+def _length_of(match: Match) -> int:
+    return match.length
 
 
 def digests_at_end(context: array[int]) -> list[int]:

@@ -150,7 +150,7 @@ def test_the_demo_prints_one_json_object_with_equal_ids(tmp_path):
     assert (done.returncode, report["equal"]) == (0, True)
     assert len(report["prompts"]) == 16
     for prompt in report["prompts"]:
-        assert set(prompt) == {"name", "mode", "tokens", "plain_tps", "speculative_tps", "acceptance", "equal"}
+        assert set(prompt) == {"name", "kind", "mode", "tokens", "plain_tps", "speculative_tps", "acceptance", "equal"}
         assert prompt["mode"] in ("greedy", "seeded")
         assert 1 <= prompt["tokens"] <= 8
 

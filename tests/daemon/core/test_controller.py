@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pilotfish.daemon.core.company import Company
@@ -138,6 +138,9 @@ def test_a_stall_does_not_change_what_a_forward_is_known_to_cost():
     seed=st.integers(0, 999),
     certified=st.booleans(),
 )
+@example(  # at the end of the answer there is no room for the forward of 4 that would be cheaper than one of 3
+    slope=0.0, steps=[1.0, 1.0, 2.0, *[1.0] * 13], right=0, confidence=0, draft_ms=5.0, n=103, seed=0, certified=True
+)
 def test_the_loss_stays_within_the_account_whatever_costs_and_acceptance_are(
     slope, steps, right, confidence, draft_ms, n, seed, certified
 ):
@@ -166,6 +169,90 @@ def test_the_loss_stays_within_the_account_whatever_costs_and_acceptance_are(
     result = answer(engine, request(n), [drafter], controller=controller, clock=clock)
     assert result.ids == ids
     assert clock.now <= plain_seconds + MAX_LOSS * n * PLAIN + GRACE * PLAIN + surprise + 1e-9
+
+
+def test_a_quick_drafter_is_asked_at_every_position_and_used_as_soon_as_it_is_right():
+    ids = plain(700).ids
+    asked = []
+
+    def late(history, k):
+        asked.append(at := len(history) - len(PROMPT))
+        return ids[at : at + k] if at >= 500 else [0] * k
+
+    _, _, engine = run(CHEAP, ScriptedDrafter(late, confidence=0.5), 700)
+    assert len(set(range(500)) - set(asked)) < 20  # but for the plain steps that are timed
+    assert max(engine.widths[-20:]) > 1
+
+
+def test_requests_that_lose_do_not_each_lose_a_grace_of_their_own():
+    model, seconds = CostModel(tuple(range(1, 17))), 0.0
+    model.seed((width, 64, cost) for width, cost in CHEAP.items())
+    for i in range(10):
+        wrong = ScriptedDrafter(lambda history, k: [0] * k, name=f"wrong {i}")  # of whom nothing is known yet
+        seconds += run(CHEAP, wrong, 60, model)[1] - run(CHEAP, None, 60)[1]
+    assert seconds <= MAX_LOSS * 10 * 60 * PLAIN + GRACE * PLAIN + 1e-9
+
+
+def test_what_requests_saved_makes_up_for_what_others_lost():
+    model = CostModel(tuple(range(1, 17)))
+    model.seed((width, 64, cost) for width, cost in CHEAP.items())
+    run(CHEAP, ScriptedDrafter(lambda history, k: [0] * k, name="wrong"), 60, model)
+    lost = model.gain
+    assert lost < 0
+    run(CHEAP, perfect(400), 400, model)
+    assert model.gain > 0
+
+
+def test_a_forward_is_filled_up_where_that_is_cheaper_and_nothing_is_taken_from_its_filling():
+    costs = {**CHEAP, 3: 4 * PLAIN, 4: 1.5 * PLAIN}
+    model = CostModel(tuple(range(1, 17)))
+    model.seed((width, 64, cost) for width, cost in costs.items())
+    result, _, engine = run(costs, perfect(300, most=2), 300, model)
+    assert engine.widths[20:].count(4) > 50
+    assert engine.widths[20:].count(3) == 0
+    assert result.ids == plain(300).ids
+    assert result.outcome.timings.draft_n <= 2 * len(engine.widths)
+
+
+def test_a_stall_while_a_drafter_is_asked_does_not_silence_it():
+    clock = FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(CHEAP[width]))
+    ids, calls = plain(400).ids, iter(range(10_000))
+
+    def stalling(history, k):
+        clock.advance(0.200 if next(calls) == 20 else 0.00001)
+        return ids[len(history) - len(PROMPT) :][:k]
+
+    controller = Controller(CostModel(engine.lane.widths), max_width=16)
+    answer(engine, request(400), [ScriptedDrafter(stalling)], controller=controller, clock=clock)
+    assert engine.widths[-10:].count(16) > 5
+
+
+def test_one_unlucky_forward_does_not_end_what_pays():
+    clock, calls = FakeClock(), iter(range(10_000))
+
+    def forward(width):
+        clock.advance(CHEAP[width] * (50 if width > 1 and next(calls) == 3 else 1))
+
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=forward)
+    model = CostModel(engine.lane.widths)
+    model.seed((width, 64, cost) for width, cost in CHEAP.items())
+    controller = Controller(model, max_width=16)
+    answer(engine, request(400), [perfect(400)], controller=controller, clock=clock)
+    assert sum(engine.widths[-10:]) > 100
+
+
+def test_a_stall_the_first_time_a_width_is_run_is_forgotten_and_it_is_tried_again():
+    # The first forward that is wider than one is a prompt block's.
+    clock, speculated = FakeClock(), iter(range(10_000))
+
+    def forward(width):
+        clock.advance(CHEAP[width] * (10 if width > 1 and next(speculated) == 1 else 1))
+
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), widths=(1, 4), on_forward=forward)
+    controller = Controller(CostModel(engine.lane.widths), max_width=4, max_loss=0.2)
+    answer(engine, request(250), [perfect(250)], controller=controller, clock=clock)
+    assert engine.widths[-10:].count(4) > 5
 
 
 def test_seeded_costs_keep_their_relation_to_the_plain_step_that_is_measured_here() -> None:
@@ -234,7 +321,7 @@ def controller_knowing(draft: float | None, acceptance: float, *, gain: float = 
     controller = Controller(model, max_width=16)
     for _ in range(3):
         controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
-    controller.gain = gain
+    controller.gain = model.gain = gain
     return controller
 
 

@@ -21,6 +21,12 @@ from pilotfish.plugins.drafters.suffix import SuffixDrafter
 PIN = fake_pin()
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test meets what another one taught."""
+    monkeypatch.setenv("PILOTFISH_STATE", str(tmp_path / "state"))
+
+
 class TestConformance(DrafterConformance):
     @pytest.fixture
     def drafter(self) -> Drafter:
@@ -65,6 +71,14 @@ class TestWhatIsProposed:
     def test_a_repetition_goes_on_past_the_end_of_the_history(self) -> None:
         assert proposed([7, 1, 2, 1, 2, 1, 2], 6, min_probability=0) == [1, 2, 1, 2, 1, 2]
         assert proposed([5] * 20, 15) == [5] * 15
+
+    def test_a_single_token_counts_where_nothing_longer_is_known(self) -> None:
+        assert proposed([1, 2, 3, 9, 4, 8, 3], 2, min_probability=0) == [9, 4]
+        assert proposed([1, 2, 3, 9, 4, 8, 3], 2, min_probability=0, min_match=2) == []
+
+    def test_numbers_are_counted_on_and_the_text_behind_them_goes_on(self) -> None:
+        rows = [token for number in (10, 11, 12) for token in (number, 3, 4, 5, 6)]
+        assert proposed(rows, 5, min_probability=0) == [13, 3, 4, 5, 6]
 
     def test_a_longer_match_makes_a_longer_proposal(self) -> None:
         source = list(range(100, 160))
@@ -146,7 +160,7 @@ def test_a_proposal_reads_no_more_of_a_long_history_than_of_a_short_one(vocabula
             worst = max(worst, CountingArray.reads)
         return worst
 
-    # 4 levels, 32 links each, MAX_MATCH ids read per link that is not found twice; and the n-grams hashed
+    # 4 levels, 32 links each (or few single tokens instead), MAX_MATCH ids read per link; and the n-grams hashed
     bound = 4 * 32 * MAX_MATCH + 4 * MAX_MATCH
     assert reads(500) <= bound
     assert reads(50_000) <= bound
@@ -222,7 +236,7 @@ class TestConfig:
     @pytest.mark.parametrize(
         ("key", "value"),
         [
-            ("min_match", 1),
+            ("min_match", 0),
             ("min_match", True),
             ("min_match", "3"),
             ("max_candidates", 0),
