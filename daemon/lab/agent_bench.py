@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from pilotfish.daemon.config.paths import state_dir
-from pilotfish.daemon.lab.agent_session import Session, Worked, work
+from pilotfish.daemon.lab.agent_session import AgentSession, Worked, work
 from pilotfish.daemon.lab.floor_servers import Ollamas, OllamaServer, remembered_state, serving
 from pilotfish.daemon.lab.workloads import Mode
 from pilotfish.hooks.errors import PilotfishError
@@ -60,7 +60,7 @@ class AgentBench:
 
     ollamas: Ollamas
     model: Path
-    session: Session
+    session: AgentSession
     folder: Path
     modes: Sequence[Mode]
     rounds: int = 3
@@ -146,7 +146,7 @@ def document(bench: AgentBench, courses: Sequence[Course], about: Mapping[str, A
     }
 
 
-def _course_json(course: Course, session: Session) -> dict[str, Any]:
+def _course_json(course: Course, session: AgentSession) -> dict[str, Any]:
     return {
         "contestant": course.contestant,
         "mode": course.mode,

@@ -22,7 +22,7 @@ MODES = (Mode("greedy", {"temperature": 0, "seed": 1}), Mode("temperature 0.2", 
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class AgentTurn:
     """What the user says, and whether a good answer repeats much of what was said before."""
 
     name: str
@@ -31,11 +31,11 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class AgentSession:
     """The turns of a session, in order, and the system message before them."""
 
     system: str
-    turns: tuple[Turn, ...]
+    turns: tuple[AgentTurn, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Worked:
     def texts(self) -> tuple[str, ...]:
         return tuple(reply.text for reply in self.replies)
 
-    def rate(self, session: Session, *, repeats: bool) -> float:
+    def rate(self, session: AgentSession, *, repeats: bool) -> float:
         """Tokens a second after the first one, over the turns that repeat or over those that do not."""
         chosen = [reply for turn, reply in zip(session.turns, self.replies, strict=True) if turn.repeats == repeats]
         seconds = sum(reply.seconds - reply.first for reply in chosen)
@@ -72,7 +72,7 @@ class Chats(Protocol):
         """The answer to the last of the messages."""
 
 
-async def work(server: Chats, model: str, session: Session, options: Mapping[str, Any]) -> Worked:
+async def work(server: Chats, model: str, session: AgentSession, options: Mapping[str, Any]) -> Worked:
     """Go through the session. Raises WorldError."""
     messages = [{"role": "system", "content": session.system}]
     replies, started = list[OllamaReply](), time.monotonic()
@@ -83,12 +83,12 @@ async def work(server: Chats, model: str, session: Session, options: Mapping[str
     return Worked(tuple(replies), time.monotonic() - started)
 
 
-def load_session(path: Path | None = None) -> Session:
+def load_session(path: Path | None = None) -> AgentSession:
     """The session in `path`, or the one that comes with pilotfish. Raises UsageError naming the file."""
     source = path or resources.files("pilotfish.daemon.lab").joinpath("agent.json")
     try:
         document = json.loads(source.read_text(encoding="utf-8"))
-        return Session(str(document.get("system", "")), _turns(document["turns"]))
+        return AgentSession(str(document.get("system", "")), _turns(document["turns"]))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -96,8 +96,10 @@ def load_session(path: Path | None = None) -> Session:
         raise UsageError(f"{path}: not a session ({error!r}); it needs {shape}") from error
 
 
-def _turns(entries: Sequence[Mapping[str, Any]]) -> tuple[Turn, ...]:
-    turns = tuple(Turn(str(entry["name"]), bool(entry.get("repeats", False)), str(entry["text"])) for entry in entries)
+def _turns(entries: Sequence[Mapping[str, Any]]) -> tuple[AgentTurn, ...]:
+    turns = tuple(
+        AgentTurn(str(entry["name"]), bool(entry.get("repeats", False)), str(entry["text"])) for entry in entries
+    )
     if not turns:
         raise ValueError("no turns")
     return turns

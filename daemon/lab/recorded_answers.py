@@ -67,7 +67,7 @@ def every_width(steps: Mapping[int, float]) -> dict[int, float]:
     return dict(sorted(found.items()))
 
 
-class Replays:
+class RecordedModel:
     """One loaded model's requests, one after the other, so that what one teaches the next one knows.
 
     `steps` are plain steps by width; with `certified` they are known from the start.
@@ -115,7 +115,7 @@ class Replays:
 def gains(answers: Sequence[Recorded], steps: Mapping[int, float], *, certified: bool = True) -> Iterator[str]:
     """A line for each mode and kind: plain time over time, in all and for each answer."""
     for mode in dict.fromkeys(answer.mode for answer in answers):
-        replays = Replays(steps, certified=certified)
+        replays = RecordedModel(steps, certified=certified)
         took = {answer: replays.steps(answer) for answer in answers if answer.mode == mode}
         for kind in dict.fromkeys(answer.kind for answer in took):
             group = [answer for answer in took if answer.kind == kind]

@@ -35,7 +35,7 @@ class MatrixCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class MatrixAnswer:
     """One speculative answer beside the plain one. `differs_at` is the first other id's index, None if none is."""
 
     context: int
@@ -74,7 +74,7 @@ class MatrixRow:
     reason: str = ""
     rollback: str = ""
     kept: tuple[KeptPrefix, ...] = ()
-    compared: tuple[Compared, ...] = ()
+    compared: tuple[MatrixAnswer, ...] = ()
     distinct: int = 0
     failed: str = ""
     stock: str = ""  # what a stock llama-server did with it; empty where none was asked
@@ -96,7 +96,7 @@ class MatrixRow:
             MatrixSize.from_json(table["size"]),
             widths=tuple(table["widths"]),
             kept=tuple(KeptPrefix(**one) for one in table["kept"]),
-            compared=tuple(Compared(**one) for one in table["compared"]),
+            compared=tuple(MatrixAnswer(**one) for one in table["compared"]),
             **plain,
         )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.depths import natural_text
-from pilotfish.daemon.lab.matrix.matrix_case import Compared, KeptPrefix, MatrixCase, MatrixRow, MatrixSize
+from pilotfish.daemon.lab.matrix.matrix_case import KeptPrefix, MatrixAnswer, MatrixCase, MatrixRow, MatrixSize
 from pilotfish.daemon.lab.parity_runs import first_difference
 from pilotfish.daemon.lab.parity_subject import Subject, contenders_for
 from pilotfish.daemon.lab.workloads import MODES, Mode, load_workloads
@@ -94,7 +94,7 @@ def _second_prompt(bench: _Bench, shared: int) -> KeptPrefix:
     return KeptPrefix(shared, kept, again.tokens == fresh.tokens if kept else None)
 
 
-def _all_compared(bench: _Bench, size: MatrixSize, stage: Stage) -> tuple[tuple[Compared, ...], int]:
+def _all_compared(bench: _Bench, size: MatrixSize, stage: Stage) -> tuple[tuple[MatrixAnswer, ...], int]:
     """Every answer beside the plain one, and how varied the least varied one was.
 
     Nothing is drafted in a lane of one width: one answer then shows that the model computes at all.
@@ -103,7 +103,7 @@ def _all_compared(bench: _Bench, size: MatrixSize, stage: Stage) -> tuple[tuple[
         stage("decoding plainly")
         alone = bench.subject.answer(bench.request(0, max(size.contexts), MODES[0], _ALONE), None)
         return (), len(set(alone.tokens))
-    compared: list[Compared] = []
+    compared: list[MatrixAnswer] = []
     distinct = size.tokens
     for context in size.contexts:
         for mode in MODES:
@@ -117,14 +117,14 @@ def _all_compared(bench: _Bench, size: MatrixSize, stage: Stage) -> tuple[tuple[
 
 def _compared(
     bench: _Bench, request: GenerationRequest, mode: Mode, plain: tuple[int, ...], stage: Stage
-) -> Iterator[Compared]:
+) -> Iterator[MatrixAnswer]:
     """With the product's own drafter, and one that is partly right."""
     suffix, _, partly_right, _ = contenders_for(bench.subject.engine.lane)
     for contender in (suffix, partly_right):
         stage(f"{mode.name} after {len(request.prompt)} tokens with {contender.title}")
         got = bench.subject.answer(request, contender, plain)
         timings = got.outcome.timings
-        yield Compared(
+        yield MatrixAnswer(
             context=len(request.prompt),
             mode=mode.name,
             drafter=contender.title,

@@ -24,7 +24,7 @@ async def test_the_root_and_the_version_answer_get_and_head(front):
 
 async def test_tags_lists_every_model_as_ollama_does(front, store: Store):
     models = {model["name"]: model for model in (await front.get("/api/tags"))["models"]}
-    assert set(models) == {"tiny:latest", "other:v2", "bare:latest", "embed:latest"}
+    assert set(models) == {"tiny:latest", "other:v2", "bare:latest", "embed:latest", "caller:latest"}
     tiny = models["tiny:latest"]
     manifest = store.manifest("tiny")
     assert tiny["model"] == "tiny:latest"
@@ -106,7 +106,13 @@ async def test_ps_shows_what_is_loaded_until_when(front):
 
 async def test_v1_models(front):
     listed = await front.get("/v1/models")
-    assert {model["id"] for model in listed["data"]} == {"tiny:latest", "other:v2", "bare:latest", "embed:latest"}
+    assert {model["id"] for model in listed["data"]} == {
+        "tiny:latest",
+        "other:v2",
+        "bare:latest",
+        "embed:latest",
+        "caller:latest",
+    }
     assert listed["data"][0]["owned_by"] == "library"
     assert (await front.get("/v1/models/other:v2"))["object"] == "model"
     async with front.http.get(f"{front.url}/v1/models/nope") as response:

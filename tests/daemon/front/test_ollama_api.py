@@ -123,7 +123,8 @@ async def test_a_budget_below_zero_or_beyond_is_ten_contexts(front, budget):
         ("/api/chat", "tiny", ""),  # llama-server renders these, and is told 0
     ],
 )
-async def test_a_budget_of_zero_is_what_it_is_in_ollama(front, store, tmp_path, path, model, said):
+async def test_a_budget_of_zero_is_what_it_is_in_ollama(own_front, store, tmp_path, path, model, said):
+    front = own_front
     store.add_gguf("templated", write_gguf(tmp_path / "templated.gguf", salt=3), template="{{ .Prompt }} ")
     asked = {"messages": [{"role": "user", "content": PROMPT["prompt"]}], "prompt": PROMPT["prompt"]}
     options = {"num_predict": 0, "typical_p": 0, "num_keep": 0, "top_k": 0, "repeat_last_n": -1}

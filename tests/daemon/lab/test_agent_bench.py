@@ -15,10 +15,10 @@ from pilotfish.daemon.lab.agent_bench import (
     document,
     exact,
 )
-from pilotfish.daemon.lab.agent_session import MODES, Session, Turn, Worked
+from pilotfish.daemon.lab.agent_session import MODES, AgentSession, AgentTurn, Worked
 from pilotfish.daemon.lab.floor_servers import OllamaReply, Ollamas
 
-SESSION = Session("", (Turn("edit", True, "Edit."),))
+SESSION = AgentSession("", (AgentTurn("edit", True, "Edit."),))
 
 
 def course(name: str, *texts: str, mode: str = "greedy", seconds: float = 1.0) -> Course:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotfish.daemon.lab.agent_session import Session, Turn, Worked, load_session, work
+from pilotfish.daemon.lab.agent_session import AgentSession, AgentTurn, Worked, load_session, work
 from pilotfish.daemon.lab.floor_servers import OllamaReply
 from pilotfish.hooks.errors import UsageError
 
@@ -24,8 +24,9 @@ class Echo:
         return reply(f"{model} {len(messages)} {options['seed']}")
 
 
-SESSION = Session(
-    "be exact", (Turn("read", False, "Read."), Turn("edit", True, "Edit."), Turn("sum", False, "Sum up."))
+SESSION = AgentSession(
+    "be exact",
+    (AgentTurn("read", False, "Read."), AgentTurn("edit", True, "Edit."), AgentTurn("sum", False, "Sum up.")),
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.core.controller import GRACE, MAX_LOSS
-from pilotfish.daemon.lab.recorded_answers import CURVES, Recorded, Replays, every_width, gains, read
+from pilotfish.daemon.lab.recorded_answers import CURVES, Recorded, RecordedModel, every_width, gains, read
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def recorded(kind: str, seed: int = 1) -> Recorded:
 
 @pytest.mark.parametrize("engine", CURVES)
 def test_a_copy_gains_and_what_repeats_nothing_keeps_the_promise(engine: str) -> None:
-    replays = Replays(CURVES[engine])
+    replays = RecordedModel(CURVES[engine])
     assert replays.steps(recorded("copy")) < 150 / 1.5
     lost = sum(replays.steps(recorded("open", seed)) - 150 for seed in range(5))
     assert lost <= MAX_LOSS * 5 * 150 + GRACE
@@ -35,7 +35,7 @@ def test_a_copy_gains_and_what_repeats_nothing_keeps_the_promise(engine: str) ->
 
 def test_costs_that_are_not_known_have_to_be_found_out() -> None:
     known, unknown = (
-        Replays(CURVES["llama"], certified=certified).steps(recorded("copy")) for certified in (True, False)
+        RecordedModel(CURVES["llama"], certified=certified).steps(recorded("copy")) for certified in (True, False)
     )
     assert 150 > unknown >= known
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from pilotfish.daemon.lab.matrix import matrix_course
-from pilotfish.daemon.lab.matrix.matrix_case import Compared, KeptPrefix, MatrixCase, MatrixRow, MatrixSize, cases
+from pilotfish.daemon.lab.matrix.matrix_case import KeptPrefix, MatrixAnswer, MatrixCase, MatrixRow, MatrixSize, cases
 from pilotfish.daemon.lab.matrix.matrix_child import MARK
 from pilotfish.daemon.lab.matrix.matrix_course import MatrixCourse, read_rows
 from pilotfish.daemon.lab.matrix.matrix_document import document, spans
@@ -21,7 +21,7 @@ LLAMA, QWEN = MatrixCase("llama", "Q4_0", "llama"), MatrixCase("qwen35", "Q4_0",
 
 
 def row_of(case=LLAMA, *differences, **more):
-    compared = tuple(Compared(32, "greedy", "suffix", 8, 4, 2, at) for at in (None, *differences))
+    compared = tuple(MatrixAnswer(32, "greedy", "suffix", 8, 4, 2, at) for at in (None, *differences))
     found = {"lane": "flash", "widths": (1, 2, 3, 8), "rollback": "cuts the tail", "distinct": 5, "weights": 7, **more}
     return MatrixRow(case, SIZE, compared=compared, kept=(KeptPrefix(48, 47, True), KeptPrefix(600, 0, None)), **found)
 
