@@ -14,6 +14,8 @@ rows go to one of them, which ids decide: the longer length is looked at again w
 
 Where one row alone differs from all wider forwards (ggml multiplies F32 matrices, as models with experts have them, in
 another way from two rows on), and a second row costs nothing, plain steps are padded, and widths compared with those.
+Where a file has such matrices that is taken for granted: what they add may be so little that it shows in one row of a
+hundred (measured with small models: 16 rows alike, and the 76th not).
 
 Nobody waits long for this. The first forwards say what a step takes, and what is compared is what takes BUDGET seconds
 by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone or one that
@@ -44,6 +46,7 @@ BUDGET = 2.0  # seconds of a quiet machine; what the first forward waits for wei
 PATIENCE = 6.0
 BUDGET_VARIABLE = "PILOTFISH_CHECK_SECONDS"
 ROW = 0.35  # steps that one more row of a block takes: 0.2 to 0.35 where it was measured
+ALONE = "its matrices of floats are multiplied in another way for one row alone"
 PADDED = 2  # rows of a plain step where one alone differs from all wider forwards
 PAD_MOST = 1.05  # of a single step is what a padded one may take: experts of a repeated token are read once
 PAD_TURNS = 4
@@ -73,15 +76,20 @@ def check(
     budget: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     experts: bool = False,
+    alone: bool = False,
 ) -> LaneCheck:
-    """Try the candidate widths in `budget` seconds. Leaves the cache empty. Raises EngineError."""
+    """Try the candidate widths in `budget` seconds. Leaves the cache empty. Raises EngineError.
+
+    With `alone` one row is taken to be computed in another way than several, whatever a comparison shows.
+    """
     lengths = [length for length in LENGTHS if length + max(ROWS, *candidates) <= context.cells]
     if len(lengths) < len(LENGTHS) and context.cells > EDGE:
         return LaneCheck((1,), False, f"a context of {context.cells} tokens leaves no room for the check")
     context.clear()
     try:
         seconds = _seconds() if budget is None else budget
-        return _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts).run(candidates)
+        checking = _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts)
+        return checking.run(candidates, alone=alone)
     finally:
         context.clear()
 
@@ -126,8 +134,8 @@ class _Check:
         # seconds, undisturbed, of a single step and of a prompt's token
         self._step = self._token = float("inf")
 
-    def run(self, candidates: Collection[int]) -> LaneCheck:
-        found = self._tried(sorted(candidates, key=_use))
+    def run(self, candidates: Collection[int], *, alone: bool) -> LaneCheck:
+        found = LaneCheck((1,), False, ALONE) if alone else self._tried(sorted(candidates, key=_use))
         wider = sorted((width for width in candidates if width > PADDED), key=_use)
         if found.widths != (1,) or self._untried or not wider or not self._padding_pays():
             return found

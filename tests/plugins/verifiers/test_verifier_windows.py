@@ -156,7 +156,7 @@ def test_what_a_slot_gave_up_comes_back_to_the_bit(windowed: CellEngine) -> None
     stayed, came_back = continued(between=False), continued(between=True)
     assert stayed == came_back
     assert stayed[1] > 0
-    assert windowed.remembered.hits == 1
+    assert windowed.remembered.hits >= 1
 
 
 @pytest.mark.parametrize("n", [100, RING + 90])
