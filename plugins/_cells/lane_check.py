@@ -15,7 +15,7 @@ rows go to one of them, which ids decide: the longer length is looked at again w
 Where one row alone differs from all wider forwards (ggml multiplies F32 matrices, as models with experts have them, in
 another way from two rows on), and a second row costs nothing, plain steps are padded, and widths compared with those.
 Where a file has such matrices that is taken for granted: what they add may be so little that it shows in one row of a
-hundred (measured with small models: 16 rows alike, and the 76th not).
+hundred (docs/lab-notes.md).
 
 Nobody waits long for this. The first forwards say what a step takes, and what is compared is what takes BUDGET seconds
 by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone or one that
@@ -120,6 +120,7 @@ class _Check:
     ) -> None:
         self._context, self._lengths, self._clock, self._rows = context, lengths, clock, rows
         self._experts, self._base = experts, 1
+        self._rewritten: Sequence[int] = ()  # lengths at which cells are compared, too
         places = [place for place in context.memory.places if LENGTHS[-1] < place <= context.cells - rows]
         self._places = sorted(places)
         ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(*LENGTHS, *places) + rows, dtype=np.int32)
@@ -160,6 +161,7 @@ class _Check:
         if self._estimate(widths):
             self._feed_prefix(SHORTEST)  # which says what longer ones take
         chosen, planned = self._plan(widths)
+        self._rewritten = planned if planned == self._lengths else ()
         self._untried.update(set(widths) - set(chosen))
         compared = 0
         for i, length in enumerate(planned):
@@ -222,7 +224,7 @@ class _Check:
 
     def _share(self, lengths: Sequence[int], widths: Sequence[int]) -> float:
         """Seconds for the rows of `widths` at each of the lengths, on a quiet machine."""
-        cells = self._cells_price(max(widths)) if lengths == self._lengths else 0.0
+        cells = len(lengths) * self._cells_price(max(widths)) if lengths == self._lengths else 0.0
         return (self._budget - self._used - self._token * lengths[-1] - cells) / len(lengths)
 
     def _left(self, lengths: Sequence[int]) -> float:
@@ -285,7 +287,7 @@ class _Check:
             steps = "single steps" if self._base == 1 else f"width {self._base}"
             self._reasons.append(f"width {_list(different)} differs from {steps} after {length} tokens")
         kept = [width for width in kept if width not in different]
-        if kept and length == self._lengths[-1]:  # there they lie on both sides of the edge
+        if kept and length in self._rewritten and self._exact is not False:  # at one length they may be alike by chance
             self._exact = self._same_cells(length, max(kept), single[0], until)
         self._back(length)
         return kept, different
