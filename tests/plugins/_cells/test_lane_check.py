@@ -14,7 +14,8 @@ from pilotfish.hooks.errors import ConfigError
 from pilotfish.lab.fakes import FakeClock
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.context import CellContext, Logits
-from pilotfish.plugins._cells.lane_check import BUDGET_VARIABLE, EDGE, LENGTHS, PATIENCE, LaneCheck, check
+from pilotfish.plugins._cells.lane_check import BUDGET_VARIABLE, EDGE, LENGTHS, LaneCheck, check
+from pilotfish.plugins._cells.lane_check_time import PATIENCE
 
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 31)
 QUICK = 0.001  # seconds of a single step
