@@ -99,6 +99,13 @@ class Dialect(Protocol):
         """The widths above 1 that the check at load tries."""
         ...
 
+    def one_row_differs(self, pin: TargetPin) -> bool:
+        """Whether one row alone may be computed in another way than several, too seldom to be seen in a short check.
+
+        Raises BrokenModel.
+        """
+        ...
+
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> Model:
         """Load the weights. Raises BrokenModel or EngineError, naming the model."""
         ...

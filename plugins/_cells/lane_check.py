@@ -14,6 +14,8 @@ rows go to one of them, which ids decide: the longer length is looked at again w
 
 Where one row alone differs from all wider forwards (ggml multiplies F32 matrices, as models with experts have them, in
 another way from two rows on), and a second row costs nothing, plain steps are padded, and widths compared with those.
+Where a file has such matrices that is taken for granted: what they add may be so little that it shows in one row of a
+hundred (docs/lab-notes.md).
 
 Nobody waits long for this. The first forwards say what a step takes, and what is compared is what takes BUDGET seconds
 by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone or one that
@@ -34,16 +36,14 @@ import numpy as np
 
 from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.plugins._cells.context import CellContext, IdArray, Logits
+from pilotfish.plugins._cells.lane_check_time import CELLS, ROW, SHORTEST, CheckTime
 
 LENGTHS = (64, 270)
-SHORTEST = 16  # instead of the shorter one, for models too large for it
 EDGE = 256  # cells from which on only the longer length speaks
 ROWS = 16  # single steps to compare with, where a block needs fewer
-CELLS = 32  # rewritten in narrow blocks for the second question; at 270 one of them straddles cell 256
 BUDGET = 2.0  # seconds of a quiet machine; what the first forward waits for weights from a disk comes on top
-PATIENCE = 6.0
 BUDGET_VARIABLE = "PILOTFISH_CHECK_SECONDS"
-ROW = 0.35  # steps that one more row of a block takes: 0.2 to 0.35 where it was measured
+ALONE = "its matrices of floats are multiplied in another way for one row alone"
 PADDED = 2  # rows of a plain step where one alone differs from all wider forwards
 PAD_MOST = 1.05  # of a single step is what a padded one may take: experts of a repeated token are read once
 PAD_TURNS = 4
@@ -73,15 +73,20 @@ def check(
     budget: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     experts: bool = False,
+    alone: bool = False,
 ) -> LaneCheck:
-    """Try the candidate widths in `budget` seconds. Leaves the cache empty. Raises EngineError."""
+    """Try the candidate widths in `budget` seconds. Leaves the cache empty. Raises EngineError.
+
+    With `alone` one row is taken to be computed in another way than several, whatever a comparison shows.
+    """
     lengths = [length for length in LENGTHS if length + max(ROWS, *candidates) <= context.cells]
     if len(lengths) < len(LENGTHS) and context.cells > EDGE:
         return LaneCheck((1,), False, f"a context of {context.cells} tokens leaves no room for the check")
     context.clear()
     try:
         seconds = _seconds() if budget is None else budget
-        return _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts).run(candidates)
+        checking = _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts)
+        return checking.run(candidates, alone=alone)
     finally:
         context.clear()
 
@@ -99,7 +104,7 @@ def _use(width: int) -> tuple[bool, int]:
     return width & (width - 1) != 0, width
 
 
-class _Check:
+class _Check(CheckTime):
     def __init__(
         self,
         context: CellContext,
@@ -110,30 +115,22 @@ class _Check:
         *,
         experts: bool,
     ) -> None:
-        self._context, self._lengths, self._clock, self._rows = context, lengths, clock, rows
-        self._experts, self._base = experts, 1
         places = [place for place in context.memory.places if LENGTHS[-1] < place <= context.cells - rows]
-        self._places = sorted(places)
         ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(*LENGTHS, *places) + rows, dtype=np.int32)
-        self._ids: IdArray = ids
+        self._experts, self._base, self._places = experts, 1, sorted(places)
+        self._rewritten: Sequence[int] = ()  # lengths at which cells are compared, too
         self._reasons: list[str] = []
         self._untried: set[int] = set()
         self._exact: bool | None = None  # None: it was not found out
-        self._timed_step()
-        self._budget, self._started = budget, clock()
-        self._used = 0.0  # seconds of it, undisturbed, that the estimate took
-        self._deadline = self._started + PATIENCE * budget
-        # seconds, undisturbed, of a single step and of a prompt's token
-        self._step = self._token = float("inf")
+        super().__init__(context, ids, rows, lengths, budget, clock)
 
-    def run(self, candidates: Collection[int]) -> LaneCheck:
-        found = self._tried(sorted(candidates, key=_use))
+    def run(self, candidates: Collection[int], *, alone: bool) -> LaneCheck:
+        found = LaneCheck((1,), False, ALONE) if alone else self._tried(sorted(candidates, key=_use))
         wider = sorted((width for width in candidates if width > PADDED), key=_use)
         if found.widths != (1,) or self._untried or not wider or not self._padding_pays():
             return found
         self._base, self._reasons, self._exact = PADDED, [f"width 1 differs from all: padded to {PADDED}"], None
-        self._started = self._clock()
-        self._deadline = self._started + PATIENCE * self._budget
+        self._begin()
         padded = self._tried(wider)
         return padded if len(padded.widths) > 1 else found
 
@@ -152,6 +149,7 @@ class _Check:
         if self._estimate(widths):
             self._feed_prefix(SHORTEST)  # which says what longer ones take
         chosen, planned = self._plan(widths)
+        self._rewritten = planned if planned == self._lengths else ()
         self._untried.update(set(widths) - set(chosen))
         compared = 0
         for i, length in enumerate(planned):
@@ -186,11 +184,6 @@ class _Check:
         _, different = self._at(length, widths, self._budget, self._budget)
         return [width for width in widths if width not in different]
 
-    def _affordable_at(self, length: int, widths: Sequence[int]) -> bool:
-        """Whether it fits into what is left of the budget."""
-        rows = self._rows_price(widths, self._rows)
-        return self._time_for(self._token * (length - self._context.size) + rows, self._started + self._budget)
-
     def _estimate(self, widths: Sequence[int]) -> bool:
         """Time a few steps, and more where they were so slow that none of the rest would fit: they may have been
         disturbed. Whether anything fits. Leaves the cache empty."""
@@ -201,26 +194,6 @@ class _Check:
             self._used = (1 + timed) * self._step
         self._context.clear()
         return bool(self._affordable(widths, first))
-
-    def _may_estimate(self) -> bool:
-        return self._time_for(2 * self._step, self._started + self._budget)  # one for the first forward
-
-    def _plan(self, widths: Sequence[int]) -> tuple[list[int], Sequence[int]]:
-        """The widths that there is time for, at all lengths, at the first or at a shorter one."""
-        for planned in (self._lengths, self._lengths[:1], (SHORTEST,)):
-            if chosen := self._affordable(widths, planned):
-                return chosen, planned
-        return [], []
-
-    def _share(self, lengths: Sequence[int], widths: Sequence[int]) -> float:
-        """Seconds for the rows of `widths` at each of the lengths, on a quiet machine."""
-        cells = self._cells_price(max(widths)) if lengths == self._lengths else 0.0
-        return (self._budget - self._used - self._token * lengths[-1] - cells) / len(lengths)
-
-    def _left(self, lengths: Sequence[int]) -> float:
-        """Seconds until patience ends, for each of the lengths that are left."""
-        prefixes = self._token * (lengths[-1] - self._context.size)
-        return (self._deadline - self._clock() - prefixes) / len(lengths)
 
     def _found_below_the_edge(self, widths: Collection[int], compared: int) -> LaneCheck:
         if not compared:
@@ -234,26 +207,6 @@ class _Check:
             self._reasons.append(f"no time to try width {_list(self._untried)}")
         complete = not self._untried and max_context is None and (self._exact is not None or not widths)
         return LaneCheck((self._base, *sorted(widths)), exact, "; ".join(self._reasons), complete, max_context)
-
-    def _affordable(self, widths: Iterable[int], lengths: Sequence[int]) -> list[int]:
-        found: list[int] = []
-        for width in widths:
-            trial = [*found, width]
-            if self._rows_price(trial, max(trial)) <= self._share(lengths, trial):
-                found = trial
-        return found
-
-    def _rows_price(self, widths: Collection[int], singles: int) -> float:
-        """Seconds that so many single steps and a block of each width may take."""
-        return singles * self._step + sum(map(self._price, widths))
-
-    def _cells_price(self, width: int) -> float:
-        """Seconds that rewriting cells in blocks of `width` may take, and the step after them."""
-        return self._price(width) * CELLS / width + self._step
-
-    def _price(self, width: int) -> float:
-        """Seconds that a block of `width` may take."""
-        return self._step * (1 + ROW * (width - 1))
 
     def _at(self, length: int, widths: Sequence[int], wanted: float, allowed: float) -> tuple[list[int], set[int]]:
         """The widths that survive one length, whose prefix is fed, and those that do not. Leaves the prefix.
@@ -277,7 +230,7 @@ class _Check:
             steps = "single steps" if self._base == 1 else f"width {self._base}"
             self._reasons.append(f"width {_list(different)} differs from {steps} after {length} tokens")
         kept = [width for width in kept if width not in different]
-        if kept and length == self._lengths[-1]:  # there they lie on both sides of the edge
+        if kept and length in self._rewritten and self._exact is not False:  # at one length they may be alike by chance
             self._exact = self._same_cells(length, max(kept), single[0], until)
         self._back(length)
         return kept, different
@@ -339,18 +292,6 @@ class _Check:
         if not same:
             self._reasons.append(f"cells written by narrow blocks differ after {length} tokens")
         return same
-
-    def _timed_step(self) -> float:
-        return self._timed(lambda: self._context.step(int(self._ids[self._context.size])))
-
-    def _timed(self, forward: Callable[[], None]) -> float:
-        started = self._clock()
-        forward()
-        self._context.row(0)  # waits for the computation where the device works on its own
-        return self._clock() - started
-
-    def _time_for(self, seconds: float, until: float) -> bool:
-        return self._clock() + seconds <= until
 
 
 def _list(widths: Iterable[int]) -> str:

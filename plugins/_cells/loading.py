@@ -157,10 +157,11 @@ def _find_lane(
     if not candidates:
         return LaneCheck((1,), False, NO_SNAPSHOTS if context.max_width > 1 else REFUSED)
     remembered, stamp = Remembered(options.state_dir), stamp_of(pin.path)
-    fact = _lane_fact(context, pin, setting, options, build)
+    alone = dialect.one_row_differs(pin)
+    fact = _lane_fact(context, pin, setting, options, build) + (" padded" if alone else "")
     if (known := _as_check(remembered.get(pin.path, fact, stamp), dialect.room)) is not None:
         return known
-    found = check(context, candidates, experts=experts(pin) > 0)
+    found = check(context, candidates, experts=experts(pin) > 0, alone=alone)
     if found.complete:
         remembered.put(pin.path, fact, stamp, asdict(found))
     log.info("%s: widths %s in %s %s", pin.name, found.widths, setting.title, found.reason)

@@ -111,6 +111,9 @@ class IkDialect:
     def candidates(self, pin: TargetPin) -> tuple[int, ...]:
         return WIDTHS
 
+    def one_row_differs(self, pin: TargetPin) -> bool:
+        return False
+
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> IkModel:
         check_model(pin, setting, options.state_dir)
         params = self.library.api.llama_model_default_params()

@@ -59,6 +59,10 @@ class RunningContext(LlamaContext):
     def _forget_marks(self, size: int) -> None:
         self._marks = {at: data for at, data in self._marks.items() if at <= size}
 
+    def _shift(self, keep: int, discard: int) -> bool:
+        self._marks = {}  # of a history that is no more
+        return super()._shift(keep, discard)
+
     def _remove_all(self) -> None:
         super()._remove_all()
         self._marks = {}

@@ -25,7 +25,7 @@ from pilotfish.plugins._llama.model import (
 from pilotfish.plugins._llama.prompts_apart import prompts_apart
 from pilotfish.plugins._llama.tokenizer import LlamaTokenizer
 from pilotfish.plugins.verifiers._llama_sampling import LlamaSampler
-from pilotfish.plugins.verifiers._llama_weights import is_uniform
+from pilotfish.plugins.verifiers._llama_weights import has_floats, is_uniform
 
 UNIFORM_WIDTHS = (2, 3, 4, 6, 8, 12, 16)
 OTHER_WIDTHS = (2, 3)
@@ -84,6 +84,9 @@ class LlamaDialect:
 
     def candidates(self, pin: TargetPin) -> tuple[int, ...]:
         return UNIFORM_WIDTHS if is_uniform(tuple(weight.path for weight in pin.weights)) else OTHER_WIDTHS
+
+    def one_row_differs(self, pin: TargetPin) -> bool:
+        return has_floats(tuple(weight.path for weight in pin.weights))
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> LlamaModel:
         return LlamaModel(load_model(pin, setting, options), pin, options)

@@ -8,23 +8,29 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests.gguf_header import TensorInfo, read_header
 
 _UNIFORM = frozenset({"Q4_0", "Q4_1", "Q8_0"})
+_FLOATS = frozenset({"F32", "F16", "BF16"})
 
 
 def is_uniform(paths: tuple[Path, ...]) -> bool:
-    """Whether every matrix is Q4_0, Q4_1 or Q8_0, the formats that ggml multiplies alike at every width.
-
-    F32 counts only for what is never a matrix product: norms, biases, rotary factors, convolutions. A file whose header
-    cannot be read is not uniform.
+    """Whether every matrix is Q4_0, Q4_1 or Q8_0, the formats that ggml multiplies alike at every width, or of floats,
+    which it multiplies alike from two rows on. A file whose header cannot be read is not uniform.
     """
     try:
         tensors = [read_header(path).tensors for path in paths]
     except BrokenModel:
         return False
-    return all(found and all(map(_is_uniform, found)) for found in tensors)
+    return all(found and all(tensor.type in _UNIFORM | _FLOATS for tensor in found) for found in tensors)
 
 
-def _is_uniform(tensor: TensorInfo) -> bool:
+def has_floats(paths: tuple[Path, ...]) -> bool:
+    """Whether a matrix of floats is multiplied, be it the small one that chooses experts. Raises BrokenModel."""
+    return any(
+        tensor.type in _FLOATS and not _is_elementwise(tensor) for path in paths for tensor in read_header(path).tensors
+    )
+
+
+def _is_elementwise(tensor: TensorInfo) -> bool:
+    """Whether it is never a matrix product: norms, biases, rotary factors, convolutions, decays."""
     name = tensor.name
-    elementwise = len(tensor.shape) == 1 or "norm" in name or "conv" in name or name.startswith("rope_")
-    elementwise = elementwise or "ffn_gate_inp" in name  # chooses experts; alike from two rows on
-    return tensor.type in _UNIFORM or (tensor.type == "F32" and elementwise)
+    parts = ("norm", "rope_", "ssm_conv1d", "shortconv.conv")
+    return len(tensor.shape) == 1 or any(part in name for part in parts) or name.endswith((".bias", "ssm_a", "ssm_d"))

@@ -14,7 +14,8 @@ from pilotfish.hooks.errors import ConfigError
 from pilotfish.lab.fakes import FakeClock
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.context import CellContext, Logits
-from pilotfish.plugins._cells.lane_check import BUDGET_VARIABLE, EDGE, LENGTHS, PATIENCE, LaneCheck, check
+from pilotfish.plugins._cells.lane_check import BUDGET_VARIABLE, EDGE, LENGTHS, LaneCheck, check
+from pilotfish.plugins._cells.lane_check_time import PATIENCE
 
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 31)
 QUICK = 0.001  # seconds of a single step
@@ -266,6 +267,17 @@ def test_experts_are_looked_at_with_few_ids() -> None:
     for experts in (False, True):
         seen.clear()
         clock = FakeClock()
-        context = Watched(clock)
-        check(cast(CellContext, context), WIDTHS, budget=60.0, clock=clock, experts=experts)
+        context = Watched(clock, row=0.0)
+        found = check(cast(CellContext, context), WIDTHS, budget=60.0, clock=clock, experts=experts)
+        assert found.widths == (1, *WIDTHS)
         assert any(ids <= {0, 1} for ids in seen if len(ids) > 1) == experts
+
+
+@pytest.mark.parametrize(("row", "widths"), [(0.25, (1,)), (0.0, WIDTHS)])
+def test_where_one_row_may_differ_it_is_compared_with_no_wider_forward(row: float, widths: tuple[int, ...]) -> None:
+    """What differs there may show once in a hundred rows, which a check at load does not see."""
+    clock = FakeClock()
+    context = cast(CellContext, ScriptedContext(clock, row=row))
+    found = check(context, WIDTHS, budget=2.0, clock=clock, alone=True)
+    assert found.widths == widths
+    assert found.complete

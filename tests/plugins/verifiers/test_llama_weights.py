@@ -1,4 +1,4 @@
-"""Which number formats let a model try every width at load."""
+"""Which number formats let a model try every width at load, and which compute one row in another way."""
 
 from __future__ import annotations
 
@@ -7,23 +7,37 @@ from pathlib import Path
 import gguf
 import pytest
 
-from pilotfish.plugins.verifiers._llama_weights import is_uniform
+from pilotfish.plugins.verifiers._llama_weights import has_floats, is_uniform
 from tests.manifests.builders import tiny_gguf
 
-F32, Q6_K = gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.Q6_K
+F32, F16, Q6_K, Q8_0 = (gguf.GGMLQuantizationType[kind] for kind in ("F32", "F16", "Q6_K", "Q8_0"))
 
 
-@pytest.mark.parametrize("name", ["blk.0.attn_norm.weight", "blk.0.ssm_conv1d.weight", "blk.0.shortconv.conv.weight"])
-def test_f32_counts_where_it_is_no_matrix_product(tmp_path: Path, name: str) -> None:
-    assert is_uniform((tiny_gguf(tmp_path / "m.gguf", tensors=(name,), tensor_type=F32),))
+@pytest.mark.parametrize(("kind", "uniform", "floats"), [(Q8_0, True, False), (Q6_K, False, False), (F16, True, True)])
+def test_a_matrix(tmp_path: Path, kind: gguf.GGMLQuantizationType, uniform: bool, floats: bool) -> None:
+    path = tiny_gguf(tmp_path / "m.gguf", tensors=("blk.0.attn_q.weight",), tensor_type=kind)
+    assert (is_uniform((path,)), has_floats((path,))) == (uniform, floats)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("blk.0.attn_q.weight", Q6_K)])
-def test_a_matrix_in_another_format_does_not(tmp_path: Path, name: str, kind: gguf.GGMLQuantizationType) -> None:
-    assert not is_uniform((tiny_gguf(tmp_path / "m.gguf", tensors=(name,), tensor_type=kind),))
+@pytest.mark.parametrize(
+    ("name", "floats"),
+    [
+        ("blk.0.attn_norm.weight", False),
+        ("blk.0.ssm_conv1d.weight", False),
+        ("blk.0.shortconv.conv.weight", False),
+        ("blk.0.ffn_gate_exps.bias", False),
+        ("blk.0.ssm_a", False),
+        ("blk.0.ssm_dt.weight", True),
+        ("blk.0.shortconv.in_proj.weight", True),
+        ("blk.0.ffn_gate_inp.weight", True),
+        ("per_layer_model_proj.weight", True),
+    ],
+)
+def test_floats_count_where_they_are_multiplied(tmp_path: Path, name: str, floats: bool) -> None:
+    assert has_floats((tiny_gguf(tmp_path / "m.gguf", tensors=(name,), tensor_type=F32),)) == floats
 
 
-def test_neither_does_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_not_uniform(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"no")
     assert not is_uniform((broken,))
