@@ -53,7 +53,10 @@ def model(architecture: str, kind: str) -> None:
 @click.option("--tokens", default=_DEFAULT.tokens, show_default=True, type=click.IntRange(2, 3000), help="Per answer.")
 @click.option("--context", "contexts", multiple=True, type=click.IntRange(1, 6000), help="Tokens of text before it.")
 @click.option("--llama-server", "server", type=click.Path(path_type=Path), help="Ask this stock server, too.")
-@click.option("--jsonl", "log", type=click.Path(path_type=Path), help="Keep every row here; rows in it are not redone.")
+@click.option(
+    "--jsonl", "log", type=click.Path(path_type=Path), help="Keep every row here; what is in it is not redone."
+)
+@click.option("--known", is_flag=True, help="Measure nothing: only what --jsonl has.")
 @click.option("--doc", type=click.Path(path_type=Path), help="Write the page for people.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of lines.")
 def matrix(
@@ -64,6 +67,7 @@ def matrix(
     contexts: tuple[int, ...],
     server: Path | None,
     log: Path | None,
+    known: bool,
     doc: Path | None,
     as_json: bool,
 ) -> None:
@@ -73,12 +77,12 @@ def matrix(
     an answer differed or a model failed.
     """
     chosen = [one.name for one in architectures(names)]
-    course = MatrixCourse(
-        cases(chosen, kinds or FORMATS, engines or (STOCK_ENGINE,)),
-        MatrixSize(tuple(sorted(contexts)) or _DEFAULT.contexts, tokens),
-        known=read_rows(log) if log else (),
-        server=find_llama_server(server) if server else None,
-    )
+    before = [row for row in read_rows(log) if known or not row.failed] if log else []
+    size = MatrixSize(tuple(sorted(contexts)) or _DEFAULT.contexts, tokens)
+    wanted = cases(chosen, kinds or FORMATS, engines or (STOCK_ENGINE,))
+    if known:
+        wanted = [case for case in wanted if any(row.case == case and row.size == size for row in before)]
+    course = MatrixCourse(wanted, size, known=before, server=find_llama_server(server) if server else None)
     rows = list(_followed(course, log, quiet=as_json))
     if doc is not None:
         doc.write_text(document(rows), encoding="utf-8")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pilotfish.daemon.lab.matrix.matrix_case import KeptPrefix, MatrixRow, MatrixSize
 from pilotfish.daemon.lab.tiny_models.architecture import WINDOW, Architecture
 from pilotfish.daemon.lab.tiny_models.catalogue import ARCHITECTURES, KINDS, NOT_MADE
+from pilotfish.daemon.lab.tiny_models.making import FORMATS
 
 _HEAD = """# Models
 
@@ -58,6 +59,16 @@ def _summary(rows: Sequence[MatrixRow]) -> Iterator[str]:
         f"{len(rows)} models, of which {len(speculating)} speculate and {len(failed)} failed; {ids} ids compared, "
         f"{differences} answers different.\n"
     )
+    yield from _missing(rows)
+
+
+def _missing(rows: Sequence[MatrixRow]) -> Iterator[str]:
+    """What the page is silent about."""
+    measured = {(row.case.architecture, row.case.format) for row in rows}
+    for kind in FORMATS:
+        names = [one.name for one in ARCHITECTURES if (one.name, kind) not in measured]
+        if names:
+            yield f"Not measured in {kind}: {', '.join(names)}.\n"
 
 
 def _tables(rows: Sequence[MatrixRow]) -> Iterator[str]:

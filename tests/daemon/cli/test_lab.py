@@ -44,6 +44,33 @@ def test_without_libllama_every_row_says_why(lab, monkeypatch, tmp_path):
     assert "libllama is not installed" in (tmp_path / "models.md").read_text()
 
 
+def test_the_page_can_be_written_of_what_is_known(lab, tmp_path):
+    from pilotfish.daemon.lab.matrix.matrix_case import MatrixCase, MatrixRow, MatrixSize
+
+    row = MatrixRow(MatrixCase("gemma3", "Q8_0", "llama"), MatrixSize(), widths=(1, 2), lane="a lane")
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row.to_json()) + "\n")
+    done = lab("matrix", "--known", "--jsonl", str(tmp_path / "rows.jsonl"), "--doc", str(tmp_path / "models.md"))
+    assert (done.exit_code, done.stdout.count("\n")) == (0, 1)
+    assert "| Q8_0, llama | 1 to 2 |" in (tmp_path / "models.md").read_text()
+
+
+def test_a_model_that_failed_is_tried_again(lab, tmp_path, monkeypatch):
+    from pilotfish.daemon.lab.matrix import matrix_course
+    from pilotfish.daemon.lab.matrix.matrix_case import MatrixCase, MatrixRow, MatrixSize
+    from pilotfish.hooks.errors import EngineError
+
+    def broken(case):
+        raise EngineError("still broken")
+
+    monkeypatch.setattr(matrix_course, "_made", broken)
+    log = tmp_path / "rows.jsonl"
+    row = MatrixRow(MatrixCase("gemma3", "Q8_0", "llama"), MatrixSize(), failed="broken")
+    log.write_text(json.dumps(row.to_json()) + "\n")
+    done = lab("matrix", "--architecture", "gemma3", "--format", "Q8_0", "--jsonl", str(log))
+    assert "still broken" in done.stdout
+    assert len(log.read_text().splitlines()) == 2
+
+
 @pytest.mark.model
 def test_plain_and_speculative_ids_are_equal_and_the_log_is_gone_on_with(lab, tmp_path):
     log = tmp_path / "rows.jsonl"

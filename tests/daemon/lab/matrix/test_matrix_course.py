@@ -119,6 +119,8 @@ def test_the_page_has_a_line_for_each_model_and_counts_what_was_compared():
     assert "**failed**: no / way" in text
     assert "8 ids after 32 and 300 tokens" in " ".join(text.split())
     assert "- `mllama`" in text
+    assert "Not measured in Q4_K_M: llama, " in text
+    assert "Not measured in Q4_0: mistral3, " in text
 
 
 @pytest.mark.parametrize(("widths", "text"), [((1,), "1"), ((1, 2, 3, 8), "1 to 3, 8"), ((8, 16), "8, 16"), ((), "")])
