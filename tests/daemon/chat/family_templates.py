@@ -56,6 +56,16 @@ TAGGED = (
     "{{ '<parameter=' + k + '>\\n' }}{{ v if v is string else v | tojson }}{{ '\\n</parameter>\\n' }}{%- endfor -%}"
     "{{ '</function>\\n</tool_call>' }}{%- endfor -%}{{ '<|im_end|>\\n' }}{%- endif -%}{%- endfor -%}" + _OPEN
 )
+# Qwen 3.5: every answer begins with an open tag, or a closed one.
+TAGGED_THINKING = TAGGED.replace(
+    "{{ '<|im_start|>' + m.role + '\\n' + m.content }}",
+    "{{ '<|im_start|>' + m.role + '\\n' }}{%- if m.reasoning_content and loop.last -%}"
+    "{{ '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{%- endif -%}{{ m.content }}",
+).replace(
+    _OPEN,
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% if enable_thinking is defined and "
+    "enable_thinking is false %}{{ '\\n</think>\\n\\n' }}{% endif %}{% endif %}",
+)
 LLAMA = (
     "{{ bos_token }}{%- if tools -%}{{ '<|start_header_id|>system<|end_header_id|>\\n\\nEnvironment: ipython\\n' }}"
     '{{- \'Answer with {"name": function name, "parameters": dictionary}.\\n\' }}'

@@ -14,6 +14,7 @@ from tests.daemon.chat.family_templates import (
     MISTRAL_IDS,
     OPEN_TAG,
     TAGGED,
+    TAGGED_THINKING,
     THINKING,
 )
 
@@ -71,6 +72,8 @@ def test_reasoning_stands_between_the_tags_that_the_template_writes(source, tags
         (THINKING, True, ""),
         (THINKING, False, "<think>\n\n</think>\n\n"),
         (OPEN_TAG, True, "<think>\n"),
+        (TAGGED_THINKING, True, "<think>\n"),
+        (TAGGED_THINKING, False, "<think>\n\n</think>\n\n"),
         (CHATML, True, ""),
     ],
 )

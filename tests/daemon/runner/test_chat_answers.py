@@ -10,7 +10,7 @@ import pytest
 from pilotfish.daemon.core.generation import Outcome, OutputToken, StopType, Timings
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, FakeTokenizer
 from tests.daemon.chat.answers.written import TOOLS, WRITTEN
-from tests.daemon.chat.family_templates import CHANNELS, FAMILIES, HERMES, OPEN_TAG, THINKING
+from tests.daemon.chat.family_templates import CHANNELS, FAMILIES, HERMES, OPEN_TAG, TAGGED_THINKING, THINKING
 from tests.daemon.runner.scripted import ScriptedGenerator, ask, events, serving
 
 HI = [{"role": "user", "content": "hi"}]
@@ -97,6 +97,14 @@ async def test_reasoning_that_the_template_has_begun():
     assert (message["reasoning_content"], message["content"]) == ("\nHm.", "Hi.")
     message, _ = await answer("Hm.</think>Hi.", OPEN_TAG, messages=HI, reasoning_format="none")
     assert message == {"role": "assistant", "content": "<think>\nHm.</think>Hi."}
+
+
+async def test_a_call_ends_what_is_thought_where_models_do_so():
+    text = "Hm.\n" + WRITTEN["tagged"].removeprefix("So.")
+    message, _ = await answer(text, TAGGED_THINKING, **WISH)
+    assert (message["reasoning_content"], message["content"], len(message["tool_calls"])) == ("Hm.\n", "", 2)
+    message, _ = await answer("Hm.\n</think>\n\nHi.", TAGGED_THINKING, messages=HI)
+    assert (message["reasoning_content"], message["content"]) == ("Hm.\n", "Hi.")
 
 
 async def test_channels():

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.daemon.chat.answers.written import TOOLS
-from tests.daemon.chat.family_templates import FAMILIES, OPEN_TAG, THINKING
+from tests.daemon.chat.family_templates import FAMILIES, OPEN_TAG, TAGGED_THINKING, THINKING
 from tests.daemon.runner.settings import SETTINGS
 from tests.server_processes import RUNNER, running, stock_server
 
 pytestmark = [pytest.mark.model, pytest.mark.stock]
 
-TEMPLATES = {**FAMILIES, "thinking": THINKING, "open": OPEN_TAG}
+TEMPLATES = {**FAMILIES, "thinking": THINKING, "tagged, thinking": TAGGED_THINKING, "open": OPEN_TAG}
 HI = {"role": "user", "content": "What is the weather?"}
 TOOLS_JSON = [tool.to_json() for tool in TOOLS]
 CALL = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}, "id": "abcdef123"}
@@ -75,7 +75,7 @@ def family(request) -> str:
 @pytest.fixture(scope="module")
 def servers(family, smollm2_path, state, tmp_path_factory) -> Iterator[tuple]:
     """Our runner and stock, with that family's template."""
-    folder = tmp_path_factory.mktemp(family)
+    folder = tmp_path_factory.mktemp("family")
     (folder / "template.jinja").write_text(TEMPLATES[family])
     flags = (*SETTINGS, "--chat-template-file", str(folder / "template.jinja"))
     with (
@@ -134,6 +134,8 @@ def test_the_same_message_from_the_same_text(servers, family, said):
 def test_the_same_calls(servers, family, choice, several):
     if family == "open":
         pytest.skip("the template shows no tools")
+    if family == "mistral-ids" and choice != "none":
+        pytest.skip("stock wants a marker twice that such models, and this template, write once")
     body = {"messages": EXAMPLES, "tools": [TOOLS_JSON[0]], "tool_choice": choice, "parallel_tool_calls": several}
     body |= {"temperature": 0, "max_tokens": 48}
     ours, theirs = (server.post("/v1/chat/completions", **body) for server in servers)
