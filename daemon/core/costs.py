@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ RECENT = 64  # rounds that are kept for `describe`
 OPTIMISM = 0.8  # of the guess for a width never tried, so that it is tried: costs have steps
 UNKNOWN_SLOPE = 0.25  # plain steps that each further token is taken to cost before any width was tried
 KEEP_CURVE = 16  # forwards that a curve is taken for what it was
+FILLING = 2  # rows that a forward is filled up with, at most, where the wider one is cheaper
 SURE = 3  # forwards of a width after which its cost is believed
 FORGET = 1 / 64  # of what a width seemed dearer than expected, each forward, until then: it may have been a stall
 
@@ -91,36 +93,66 @@ class CostModel:
     def curve(self, position: int) -> Sequence[Option]:
         """The widths worth running at `position`, narrowest first, but for the plain step; empty before that was timed.
 
-        A width that costs no less than a wider one is left out: kernels that work in groups of rows make 4 tokens
-        cheaper than 3. May be a few forwards old.
+        A width that costs no less than one a little wider is left out: kernels that work in groups of rows make 4
+        tokens cheaper than 3. May be a few forwards old.
         """
         bucket = _context_bucket(position)
         left, options = self._curves.get(bucket, (0, ()))
         if left <= 0:
-            left, options = KEEP_CURVE, self._draw(position)
+            left, options = KEEP_CURVE, self._worth_running(self._all_options(position), bucket)
         self._curves[bucket] = (left - 1, options)
         return options
 
-    def _draw(self, position: int) -> Sequence[Option]:
+    def _all_options(self, position: int) -> Sequence[Option]:
+        """Every width; what was never tried costs what the line through its known neighbours says."""
         plain = self.cost(self.widths[0], position)
         if plain is None:
             return ()
+        known = self._known(position, plain)
+        measured = sorted(known)
         options: list[Option] = []
-        slope, narrower, below = UNKNOWN_SLOPE * plain, self.widths[0], plain
         for width in self.widths[1:]:
-            known = self.cost(width, position)
-            if known is None:  # on the line through the plain step and the nearest narrower known one
-                guess = below + slope * (width - narrower)
-                options.append(Option(width, guess, OPTIMISM * guess))
+            if width in known:
+                options.append(Option(width, known[width], known[width]))
                 continue
-            known = self._believed(width, position, known, below + slope * (width - narrower))
-            slope, narrower, below = (known - plain) / (width - self.widths[0]), width, known
-            options.append(Option(width, known, known))
-        worth: list[Option] = []
-        for option in reversed(options):
-            if not worth or option.price < worth[-1].price:
-                worth.append(option)
-        return worth[::-1]
+            below, above = measured[bisect_left(measured, width) - 1], bisect_left(measured, width)
+            if below == self.widths[0]:
+                slope = UNKNOWN_SLOPE * plain
+            else:
+                slope = (known[below] - plain) / (below - self.widths[0])
+            if above < len(measured):  # a stall may have met the wider one
+                slope = min(slope, (known[measured[above]] - known[below]) / (measured[above] - below))
+            guess = known[below] + slope * (width - below)
+            options.append(Option(width, guess, OPTIMISM * guess))
+        return options
+
+    def _known(self, position: int, plain: float) -> dict[int, float]:
+        """Seconds by width, of those that were measured or certified."""
+        found = {self.widths[0]: plain}
+        slope, narrower = UNKNOWN_SLOPE * plain, self.widths[0]
+        for width in self.widths[1:]:
+            if (seconds := self.cost(width, position)) is not None:
+                expected = found[narrower] + slope * (width - narrower)
+                found[width] = self._believed(width, position, seconds, expected)
+                slope, narrower = (found[width] - plain) / (width - self.widths[0]), width
+        return found
+
+    def _worth_running(self, options: Sequence[Option], bucket: int) -> Sequence[Option]:
+        return [
+            option
+            for i, option in enumerate(options)
+            if not self._sure(option.width, bucket)
+            or not any(
+                wider.price <= option.price
+                and wider.width <= option.width + FILLING
+                and self._sure(wider.width, bucket)
+                for wider in options[i + 1 : i + 1 + FILLING]
+            )
+        ]
+
+    def _sure(self, width: int, bucket: int) -> bool:
+        """Whether what it costs was seen often enough, or is certified."""
+        return self._cost.samples(1, width, bucket) >= SURE or self._shaped(width, bucket) is not None
 
     def _believed(self, width: int, position: int, known: float, expected: float) -> float:
         """What a forward is taken to cost that seemed to cost `known` and was `expected` to cost less."""
