@@ -67,10 +67,9 @@ class Channels:
                 yield from self._message(incoming, header, channel, recipient)
 
     def _message(self, incoming: IncomingText, header: str, channel: str, recipient: str) -> Steps[None]:
-        if recipient:  # a tool that nobody offered
-            end = yield from incoming.find(0, *_ENDS)
-            incoming.take(end)
-            incoming.take(len((yield from incoming.starts_with(*_ENDS))))
+        if recipient:  # a tool that nobody offered: no call, so a text
+            incoming.emit_text(Content, header.removeprefix(_TURN))
+            yield from incoming.pass_until(_ENDS, Content)
         elif channel != "analysis":
             yield from incoming.pass_until(_ENDS, Content)
         elif self.thoughts:

@@ -134,6 +134,8 @@ def test_the_same_message_from_the_same_text(servers, family, said):
 def test_the_same_calls(servers, family, choice, several):
     if family == "open":
         pytest.skip("the template shows no tools")
+    if family == "channels" and choice == "none":
+        pytest.skip("this model goes on behind a call, which those that have channels do not")
     if family == "mistral-ids" and choice != "none":
         pytest.skip("stock wants a marker twice that such models, and this template, write once")
     body = {"messages": EXAMPLES, "tools": [TOOLS_JSON[0]], "tool_choice": choice, "parallel_tool_calls": several}

@@ -202,7 +202,10 @@ def test_nothing_is_called_without_tools():
         message = AnswerMessage()
         message.add(whole(AnswerReading(calls), [WRITTEN[calls]]))
         assert message.calls == []
-        assert message.content == ("So." if calls == "channels" else WRITTEN[calls])
+        if calls == "channels":
+            assert message.content.startswith("So.<|channel|>commentary to=functions.weather")
+        else:
+            assert message.content == WRITTEN[calls]
 
 
 @settings(max_examples=300, deadline=None)
