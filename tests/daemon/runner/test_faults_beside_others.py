@@ -129,6 +129,7 @@ async def leaves_without_a_word(thread: EngineThread, engine: CellEngine, others
     """Nobody reads what it says, so that it gets no turn; it is given up once the others are done."""
     job = thread.submit(long_one(engine))
     await others.wait()
+    await until(lambda: not job.may_go_on())
     job.cancel()
     assert len(await ids(job)) >= FEW
     assert job.outcome().stop_type is StopType.NONE

@@ -18,7 +18,7 @@ ASKED = {"prompt": "One day a fox and a crow", "n_predict": 24, "temperature": 0
 
 def certificate(folder: Path) -> dict:
     """The certificate in the state folder, once there is one."""
-    [path] = wait_until(lambda: list(folder.glob("certificates/*.json")), "no certificate was made", seconds=90)
+    [path] = wait_until(lambda: list(folder.glob("certificates/*.json")), "no certificate was made", seconds=240)
     return json.loads(path.read_text())
 
 
