@@ -284,6 +284,10 @@ class _Check(CheckTime):
         start = length - CELLS
         self._back(start)
         for at in range(start, length, width):
+            if not self._time_for(0.0, until):
+                self._reasons.append("no time to compare cells")
+                self._feed_prefix(length)
+                return None
             block = self._ids[at : min(at + width, length)]
             self._context.forward(block, len(block))
         self._context.mark()

@@ -9,7 +9,10 @@ from pilotfish.plugins._llama.devices import device_for
 from pilotfish.plugins._llama.model import BLOCK_ROOM, exact_setting
 
 
-def footprint(pin: TargetPin, options: EngineOptions) -> Footprint:
-    """Bytes for the weights, and for `options.slots` sequences of `options.n_ctx` tokens. Raises BrokenModel."""
+def footprint(pin: TargetPin, options: EngineOptions, *, windows: bool = True) -> Footprint:
+    """Bytes for the weights, and for `options.slots` sequences of `options.n_ctx` tokens. Raises BrokenModel.
+
+    Without `windows` layers that have one keep every cell as well.
+    """
     setting, device = exact_setting(options), device_for(options.gpu_layers)
-    return footprint_in(pin, setting, options, device, windows=True, snapshots=snapshots_for(pin, BLOCK_ROOM))
+    return footprint_in(pin, setting, options, device, windows=windows, snapshots=snapshots_for(pin, BLOCK_ROOM))

@@ -52,7 +52,7 @@ class LlamaDrafter(ModelDrafter):
         _need_libllama(pin.name)
         from pilotfish.plugins._llama.footprint import footprint
 
-        return footprint(pin, self._options(options))
+        return footprint(pin, self._options(options), windows=False)  # any prefix of a history is kept
 
     def load(self, host: Host, target: TargetPin, options: EngineOptions) -> None:
         """Load the model; what was loaded before is freed first. Raises ModelNotFound, BrokenModel or EngineError."""

@@ -6,7 +6,6 @@ The files are the installed ones, damaged in a copy; what looks at them is a rea
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -34,25 +33,19 @@ EXIT = b"\x31\xff\xb8\x3c\x00\x00\x00\x0f\x05"  # exit(0)
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder with the installed package in it."""
+    """A folder with a copy of the installed package in it: a link would change the times of its files, by which others
+    know them."""
     spec = importlib.util.find_spec("ik_llama_cpp")
     assert spec is not None
     assert spec.submodule_search_locations
     package = Path(spec.submodule_search_locations[0])
-    shutil.copytree(package, tmp_path / "ik_llama_cpp", copy_function=linked, ignore=shutil.ignore_patterns("bin"))
-    shutil.copytree(package.parent / BUNDLED, tmp_path / BUNDLED, copy_function=linked)
+    shutil.copytree(package, tmp_path / "ik_llama_cpp", ignore=shutil.ignore_patterns("bin"))
+    shutil.copytree(package.parent / BUNDLED, tmp_path / BUNDLED)
     return tmp_path
 
 
-def linked(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system
-        shutil.copy2(source, target)
-
-
 def rewrite(path: Path, data: bytes) -> None:
-    """Other bytes in a file of its own: the one before may be a link to the installed one."""
+    """Other bytes in a new file."""
     path.unlink()
     path.write_bytes(data)
 

@@ -14,7 +14,7 @@ from pilotfish.hooks.protocols import ReadsPromptsFast
 from pilotfish.hooks.types import EngineSetting, Lane, SamplingParams
 from pilotfish.plugins._llama import prompts_apart
 from pilotfish.plugins._llama.sequence_state import UnknownLayout, parse
-from tests.engines import EngineOf, LoadEngine
+from tests.engines import LoadEngine
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine
@@ -190,8 +190,10 @@ def test_a_state_laid_out_in_another_way_leaves_prompts_to_the_lane(
 
 @pytest.mark.parametrize("which", [("Q4_K_M", "llama"), ("Q4_1", "ik")], ids=" on ".join)
 def test_lanes_that_keep_cells_by_blocks_or_are_fast_themselves_read(
-    which: tuple[str, str], engine_of: EngineOf
+    which: tuple[str, str], load_engine: LoadEngine, quantized: Callable[[str], Path]
 ) -> None:
-    engine = engine_of(*which)
+    weights, verifier = which
+    engine = load_engine(quantized(weights), verifier=verifier)  # no shared one: what it keeps of prompts changes
     engine.read_prompts_fast(lambda: PLENTY)
     assert engine.prompts_read == "in the lane"
+    engine.close()
