@@ -49,6 +49,13 @@ def _depths(context: click.Context, option: click.Parameter, text: str | None) -
 @click.command("parity")
 @click.argument("model", default="smollm2:135m")
 @click.option("--full", is_flag=True, help=f"MODEL as {', '.join(FULL)}, and {WINDOWED}; more tokens, both depths.")
+@click.option(
+    "--weights",
+    "only",
+    type=click.Choice((*FULL, WINDOWED)),
+    multiple=True,
+    help="Of --full, only these; may be repeated.",
+)
 @click.option("--together", is_flag=True, help=f"Chats {SLOTS} at a time in {N_MIXES} mixes, compared with each alone.")
 @click.option("--mixes", type=click.IntRange(1, N_MIXES), help=f"With --together: this many mixes; {N_MIXES}.")
 @click.option("--tokens", type=click.IntRange(1, 3000), help=HOW_MANY)
@@ -75,6 +82,7 @@ def _depths(context: click.Context, option: click.Parameter, text: str | None) -
 def command(
     model: str,
     full: bool,
+    only: tuple[str, ...],
     together: bool,
     mixes: int | None,
     tokens: int | None,
@@ -94,8 +102,8 @@ def command(
 ) -> None:
     """Answer the workloads plainly and with drafters that are right, wrong and in between, and compare every id.
 
-    With --full that takes hours: --jsonl keeps what is done, --resume goes on from there, and --task, --mode, --depth
-    and --prompts divide the work.
+    With --full that takes hours: --jsonl keeps what is done, --resume goes on from there, and --task, --mode, --depth,
+    --prompts and --weights divide the work.
 
     With --together the workloads are chats of two turns, four at a time, with speculation on, off and mixed, and with
     conversations put aside and brought back in between; each is compared with itself alone.
@@ -104,9 +112,11 @@ def command(
         raise UsageError("--resume: from what? Name the file of the run that was broken off with --jsonl")
     if together and drafters:
         raise UsageError("--drafter has no part in --together, where chats have drafters of their own; leave one out")
+    if only and not full:
+        raise UsageError("--weights divides --full; name one model's file or tag instead of MODEL without it")
     source, workloads, settings = model_path(model, root), load_workloads(workload_file), files.load()
     asked: dict[str, Any] = {
-        "weights": full_set(source) if full else (Weights("", lambda: source),),
+        "weights": _weights(source, only) if full else (Weights("", lambda: source),),
         "workloads": among(workloads, tasks, "--task"),
         "modes": among(MODES, modes, "--mode"),
         "texts": workloads,
@@ -134,6 +144,10 @@ def command(
     else:
         show(results, course.missing, out)
     sys.exit(0 if all(result.equal for result in results) else 1)
+
+
+def _weights(source: Path, only: Sequence[str]) -> tuple[Weights, ...]:
+    return tuple(weights for weights in full_set(source) if not only or weights.title in only)
 
 
 def _prompts(settings: Config, *, both: bool, control: bool) -> tuple[str, ...]:

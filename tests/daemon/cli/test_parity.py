@@ -99,6 +99,16 @@ def test_weights_that_cannot_be_had_are_named_and_the_others_compared(compare, f
     assert "weights 1: ik: no flash" in done.stdout
 
 
+@pytest.mark.model
+def test_some_of_the_weights_can_be_compared_alone(compare, monkeypatch, tiny):
+    weights = (Weights("Q8_0", partial(absent, EngineError("needs libllama"))), Weights("Q4_0", lambda: tiny))
+    monkeypatch.setattr(parity, "full_set", lambda source: weights)
+    done = compare("--full", "--weights", "Q4_0", "--depth", "0", "--task", "tale")
+    assert done.exit_code == 0
+    assert "needs libllama" not in done.output
+    assert "divides --full" in str(compare("--weights", "Q4_0").exception)
+
+
 def test_no_weights_at_all_is_an_error(compare, full_set):
     full_set(partial(absent, EngineError("needs libllama")), partial(absent, ModelNotFound("not installed")))
     assert str(compare("--full").exception) == "not installed"
