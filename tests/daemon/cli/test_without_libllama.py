@@ -63,7 +63,7 @@ def test_nothing_finds_it(environment):
 
 
 def test_the_demo_compares_every_id(environment):
-    done = run(environment, *PILOTFISH, "demo", "--json", "--tokens", "16")
+    done = run(environment, *PILOTFISH, "demo", "--json", "--tokens", "8")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["equal"] is True

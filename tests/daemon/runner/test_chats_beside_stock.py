@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 
@@ -61,10 +62,25 @@ SAID = {
     "late": "Hi. <think>x</think>",
     "open": "<think>\nHm",
 }
+CHANNELLED = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi."
 
 
-def shows_two_calls(family):
-    return family not in ("llama", "channels")
+def said_by(family):
+    """Texts that a model of this family writes: tags mean nothing to one with channels."""
+    return {"channels": CHANNELLED} if family == "channels" else SAID
+
+
+def asked_of(family):
+    """How calls are asked for (choice, whether several): in all ways of one family, in three of each other."""
+    if family == "hermes":
+        return list(itertools.product(("auto", "required", "none"), (True, False)))
+    if family == "open":  # shows no tools: ours relays what has some
+        return []
+    if family == "mistral-ids":  # stock wants a marker twice that such models, and this template, write once
+        return [("none", True)]
+    if family == "channels":  # this model goes on behind a call, which those that have channels do not
+        return [("auto", True), ("required", False)]
+    return [("auto", True), ("required", False), ("none", True)]
 
 
 @pytest.fixture(scope="module", params=TEMPLATES)
@@ -114,43 +130,34 @@ def test_the_same_prompts(servers, family):
         assert ours == theirs, name
 
 
-@pytest.mark.parametrize("said", SAID)
-def test_the_same_message_from_the_same_text(servers, family, said):
-    if family == "channels" and said != "content":
-        pytest.skip("the family has channels, not tags")
-    body = {"messages": [HI], "grammar": f"root ::= {json.dumps(SAID[said])}", "temperature": 0}
-    if family == "channels":
-        text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi."
-        body["grammar"] = f"root ::= {json.dumps(text)}"
-    for form in ({}, {"reasoning_format": "none"}):
-        ours, theirs = (server.post("/v1/chat/completions", **body, **form).json() for server in servers)
-        assert ours["choices"] == theirs["choices"], form
-        ours, theirs = (streamed(server, **body, **form) for server in servers)
-        assert ours == theirs, form
+def test_the_same_messages_from_the_same_texts(servers, family):
+    for name, text in said_by(family).items():
+        body = {"messages": [HI], "grammar": f"root ::= {json.dumps(text)}", "temperature": 0}
+        for form in ({}, {"reasoning_format": "none"}):
+            ours, theirs = (server.post("/v1/chat/completions", **body, **form).json() for server in servers)
+            assert ours["choices"] == theirs["choices"], (name, form)
+            ours, theirs = (streamed(server, **body, **form) for server in servers)
+            assert ours == theirs, (name, form)
 
 
-@pytest.mark.parametrize("several", [True, False], ids=["several", "one"])
-@pytest.mark.parametrize("choice", ["auto", "required", "none"])
-def test_the_same_calls(servers, family, choice, several):
-    if family == "open":
-        pytest.skip("the template shows no tools")
-    if family == "channels" and choice == "none":
-        pytest.skip("this model goes on behind a call, which those that have channels do not")
-    if family == "mistral-ids" and choice != "none":
-        pytest.skip("stock wants a marker twice that such models, and this template, write once")
-    body = {"messages": EXAMPLES, "tools": [TOOLS_JSON[0]], "tool_choice": choice, "parallel_tool_calls": several}
-    body |= {"temperature": 0, "max_tokens": 48}
-    ours, theirs = (server.post("/v1/chat/completions", **body) for server in servers)
-    if theirs.status_code != 200:
-        assert "does not match the expected" in theirs.text, "stock gives up what it cannot read"
-        assert ours.status_code == 200
-        return
-    ours, theirs = ours.json(), theirs.json()
+def test_the_same_calls(servers, family):
+    for choice, several in asked_of(family):
+        body = {"messages": EXAMPLES, "tools": [TOOLS_JSON[0]], "tool_choice": choice, "parallel_tool_calls": several}
+        body |= {"temperature": 0, "max_tokens": 48}
+        ours, theirs = (server.post("/v1/chat/completions", **body) for server in servers)
+        if theirs.status_code != 200:
+            assert "does not match the expected" in theirs.text, "stock gives up what it cannot read"
+            assert ours.status_code == 200
+            continue
+        same_calls(ours.json(), theirs.json(), called=family == "hermes" and choice != "none")
+        ours, theirs = (streamed(server, **body) for server in servers)
+        assert ours == theirs, (choice, several)
+
+
+def same_calls(ours, theirs, called):
     for answer in (ours, theirs):
         answer["choices"][0]["message"] = without_ids(answer["choices"][0]["message"])
     assert ours["choices"] == theirs["choices"]
     assert ours["usage"]["completion_tokens"] == theirs["usage"]["completion_tokens"]
-    if family == "hermes" and choice != "none":
+    if called:
         assert theirs["choices"][0]["message"]["tool_calls"], "the examples are not enough: nothing is compared"
-    ours, theirs = (streamed(server, **body) for server in servers)
-    assert ours == theirs

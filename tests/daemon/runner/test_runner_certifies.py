@@ -28,13 +28,12 @@ def answer(server: ServerProcess) -> dict:
     return response.json()
 
 
-@pytest.mark.parametrize(("choice", "engines"), [("llama", ["llama"]), ("auto", ["ik", "llama"])])
-def test_idle_then_certificate_then_reload(smollm2_path, tmp_path, monkeypatch, choice, engines):
+def test_idle_then_certificate_then_reload(smollm2_path, tmp_path, monkeypatch):
     model = tmp_path / "tiny.gguf"
     write_tiny_llama(model, smollm2_path)
     monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
     config = tmp_path / "pilotfish.toml"
-    config.write_text(f"[engine]\nchoice = {choice!r}\ncertify_idle_s = 1\ncertify_budget_s = 40\n")
+    config.write_text("[engine]\ncertify_idle_s = 1\ncertify_budget_s = 20\n")
     env = {"PILOTFISH_STATE": str(tmp_path / "state"), "PILOTFISH_CONFIG": str(config)}
     flags = ("-c", "512", "-t", "1")
 
@@ -43,7 +42,7 @@ def test_idle_then_certificate_then_reload(smollm2_path, tmp_path, monkeypatch, 
         found = certificate(tmp_path / "state")
         assert answer(server)["tokens"] == before["tokens"]
     assert "not certified" in (tmp_path / "first.log").read_text()
-    assert [name for name, _ in found["identity"]["engines"]] == engines
+    assert [name for name, _ in found["identity"]["engines"]] == ["ik", "llama"]
 
     with running(RUNNER, model, tmp_path / "second.log", *flags, env=env) as server:
         after = answer(server)
