@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pilotfish.daemon.lab.benchmark import Run
     from pilotfish.daemon.lab.workloads import Mode, Workload
 
-QUICK_TOKENS = 64
+QUICK_TOKENS, TOKENS, FULL_TOKENS = 64, 128, 256
+FEW = 2  # workloads of a kind, unless all are wanted
 SIZES = ("1b", "3b", "8b")  # of `daemon/lab/real_text/`, whose table is not loaded for the help
 LIKE_FORMAT = "Q4_0"
 
@@ -60,9 +61,10 @@ class Wish:
 @click.option("--workloads", "workload_file", type=click.Path(path_type=Path), help="Another workload file.")
 @click.option("--task", "tasks", multiple=True, help="Only this workload; may be repeated.")
 @click.option("--mode", "modes", multiple=True, help="Only this way of sampling: greedy or seeded.")
-@click.option("--tokens", default=256, show_default=True, type=click.IntRange(2, 3000), help="Tokens per answer.")
+@click.option("--tokens", type=click.IntRange(2, 3000), help=f"Tokens per answer; {TOKENS}, {FULL_TOKENS} with --full.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 100), help="Times everything is asked.")
 @click.option("--quick", is_flag=True, help=f"A look: one round, greedy, {QUICK_TOKENS} tokens, the main systems.")
+@click.option("--full", is_flag=True, help=f"All workloads, {FULL_TOKENS} tokens, and oracles: how far one could get.")
 @click.option("--threads", type=click.IntRange(1, 256), help="Of every engine; the physical cores by default.")
 @click.option("--context", default=2048, show_default=True, type=click.IntRange(64), help="Tokens of context.")
 @click.option("--llama-server", "server", type=click.Path(path_type=Path), help="The stock server to compare with.")
@@ -89,10 +91,11 @@ def command(
 ) -> None:
     """Measure how much faster answers are, as their client sees it, and whether every id is equal.
 
-    Close everything else first: what other processes use is measured and reported, but it still costs. With three
-    rounds of 256 tokens and all systems, the demo's model takes about two hours; --quick, which leaves out stock's
-    n-gram modes and the oracles, a few minutes. --like makes MODEL as large as one of 1, 3 or 8 billion weights, once,
-    without changing what it says: so real text shows what speculation brings at that size.
+    Close everything else first: what other processes use is measured and reported, but it still costs. On two cores
+    the demo's model takes about a quarter of an hour: three rounds of two workloads of each kind, with every mode of
+    stock's. --quick, which leaves these out, takes a few minutes, --full two hours. --like makes MODEL as large as one
+    of 1, 3 or 8 billion weights, once, without changing what it says: so real text shows what speculation brings at
+    that size.
     """
     if floor:
         from pilotfish.daemon.cli.bench_floor import measure_floor
@@ -133,9 +136,10 @@ def wish_of(
     workload_file: Path | None,
     tasks: Sequence[str],
     modes: Sequence[str],
-    tokens: int,
+    tokens: int | None,
     rounds: int,
     quick: bool,
+    full: bool,
     threads: int | None,
     context: int,
     server: Path | None,
@@ -154,8 +158,12 @@ def wish_of(
     from pilotfish.daemon.lab.subjects import model_path
     from pilotfish.daemon.lab.workloads import MODES, among, load_workloads
 
+    if quick and full:
+        raise UsageError("--quick and --full exclude each other; leave one out")
+    tokens = tokens or (FULL_TOKENS if full else TOKENS)
     if quick:
         tokens, rounds, modes = min(tokens, QUICK_TOKENS), 1, modes or ("greedy",)
+    workloads = among(load_workloads(workload_file), tasks, "--task")
     config = load(config_file) if config_file else Config()
     stock, about, notes = _stock(server)
     found, missing = engines_here(config, engines)
@@ -167,8 +175,8 @@ def wish_of(
     return Wish(
         model=model,
         path=path,
-        systems=_chosen(systems, only, quick=quick and not adversaries),
-        workloads=among(load_workloads(workload_file), tasks, "--task"),
+        systems=_chosen(systems, only, quick=quick and not adversaries, oracles=full or adversaries),
+        workloads=workloads if full or tasks else few(workloads),
         modes=among(MODES, modes, "--mode"),
         rounds=rounds,
         tokens=tokens,
@@ -179,6 +187,14 @@ def wish_of(
         notes=(*notes, *(f"no figures of {name}: {why}" for name, why in missing.items())),
         about={**settings, "threads": threads, "context": context, **about},
     )
+
+
+def few(workloads: Sequence[Workload]) -> list[Workload]:
+    """The first workloads of each kind, in their order."""
+    of_kind: dict[str, list[Workload]] = {}
+    for workload in workloads:
+        of_kind.setdefault(workload.kind, []).append(workload)
+    return [workload for workload in workloads if workload in of_kind[workload.kind][:FEW]]
 
 
 def _weights(source: Path, quantization: str | None, like: str | None) -> tuple[Path, str]:
@@ -248,13 +264,13 @@ def _stock(named: Path | None) -> tuple[list[System], dict[str, Any], tuple[str,
     return stock_systems(server, ngram_modes(server)), {"llama_server": version(server)}, ()
 
 
-def _chosen(systems: Sequence[System], only: Sequence[str], *, quick: bool) -> list[System]:
+def _chosen(systems: Sequence[System], only: Sequence[str], *, quick: bool, oracles: bool) -> list[System]:
     """The systems named, in full or by their part on any engine; those that they are compared to, and what renders."""
-    from pilotfish.daemon.lab.bench_systems import PLAIN, SPECULATIVE, STOCK
+    from pilotfish.daemon.lab.bench_systems import CEILING, PLAIN, SPECULATIVE, STOCK
 
     if not only:
         main = [s for s in systems if s.name == STOCK or s.part in (PLAIN, SPECULATIVE) or s.url]
-        return main if quick else list(systems)
+        return main if quick else [s for s in systems if oracles or s.part != CEILING]
     for name in only:
         if not any(name in (system.name, system.part) for system in systems):
             raise UsageError(f"--only {name}: unknown; there are {', '.join(system.name for system in systems)}")

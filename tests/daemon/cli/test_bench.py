@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
+from pilotfish.daemon.cli.bench import few
 from pilotfish.daemon.lab import bench_systems, llama_server
+from pilotfish.daemon.lab.workloads import Workload
 from pilotfish.hooks.errors import EngineError, UsageError
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.daemon.lab.fake_llama_server import as_program
@@ -53,7 +55,7 @@ def stock(tmp_path) -> Path:
 
 def test_everything_is_measured_side_by_side_and_reported(bench, stock, tmp_path):
     file = tmp_path / "report.json"
-    done = bench("--llama-server", str(stock), "--rounds", "2", "--json", str(file))
+    done = bench("--full", "--llama-server", str(stock), "--rounds", "2", "--json", str(file))
     assert done.exit_code == 0, done.output
     report = json.loads(file.read_text())
     names = [system["name"] for system in report["systems"]]
@@ -208,3 +210,14 @@ def test_a_chart_that_cannot_be_drawn_is_refused_before_the_measurement(bench, m
     done = bench("--png", str(tmp_path / "chart.png"))
     assert isinstance(done.exception, UsageError)
     assert "pilotfish[bench]" in str(done.exception)
+
+
+def test_two_workloads_of_a_kind_are_asked_unless_all_are_wanted():
+    many = [Workload(f"{kind} {i}", kind, "", "") for kind in ("copy", "open") for i in range(4)]
+    assert [workload.name for workload in few(many)] == ["copy 0", "copy 1", "open 0", "open 1"]
+    assert few(many[3:5]) == many[3:5]
+
+
+def test_a_look_and_everything_exclude_each_other(bench):
+    with pytest.raises(UsageError, match="--quick and --full"):
+        raise bench("--quick", "--full").exception
