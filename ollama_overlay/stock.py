@@ -36,6 +36,10 @@ def become_stock(reason: str, argv: Sequence[str], environment: Mapping[str, str
     assert server is not None  # asked before
     sys.stderr.write(f"pilotfish: stock llama-server: {reason}\n")
     sys.stderr.flush()
-    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores these, and what is ignored stays so in the next program
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-    os.execve(server, [server, *argv], stock_environment() if environment is None else environment)
+    # Python ignores these, and what is ignored stays so in the next program.
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGPIPE, signal.SIGXFSZ)}
+    try:
+        os.execve(server, [server, *argv], stock_environment() if environment is None else environment)
+    finally:  # it cannot be started, and this process goes on
+        for number, handler in before.items():
+            signal.signal(number, handler)

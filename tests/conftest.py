@@ -6,8 +6,9 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +54,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with a model first: they take longest, and at the end short ones keep every worker busy."""
     slow = {item.path for item in items if item.get_closest_marker("model")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """A test that leaves another handler behind would have a later one's broken connection end the whole process."""
+    yield
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, "SIGPIPE is not ignored any more"
 
 
 @pytest.fixture(scope="session")

@@ -182,14 +182,18 @@ def test_without_a_stock_server_a_failed_import_is_raised(monkeypatch):
 
 
 def test_what_python_ignores_the_stock_server_does_not(monkeypatch):
-    before = signal.getsignal(signal.SIGPIPE)
+    became = []
     monkeypatch.setenv("PILOTFISH_STOCK", "/stock")
-    monkeypatch.setattr(os, "execve", lambda *words: None)
-    try:
+    monkeypatch.setattr(os, "execve", lambda *words: became.append(signal.getsignal(signal.SIGPIPE)))
+    become_stock("a test", [])
+    assert became == [signal.SIG_DFL]
+
+
+def test_where_it_cannot_be_started_this_process_ignores_it_as_before(monkeypatch):
+    monkeypatch.setenv("PILOTFISH_STOCK", "/nowhere/llama-server")
+    with pytest.raises(OSError, match="llama-server"):
         become_stock("a test", [])
-        assert signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGPIPE, before)
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN
 
 
 def test_variables_come_back_as_they_were():

@@ -130,16 +130,16 @@ SHORT = (
 
 @pytest.fixture
 def real(quantized, monkeypatch):
-    """A course on a real engine: one mix of five short chats."""
+    """A course on a real engine: one mix of five short chats, seeded."""
     monkeypatch.setenv("PILOTFISH_STATE", str(SHARED))
 
     def made(verifier: str, kind: str, **options) -> JointCourse:
         # Longer than the system's message, so that a slot is not kept for another chat's sake.
         chats = [Workload(f"chat {i}", "open", f"{text} " * 5, "") for i, text in enumerate(SHORT)]
         given = {"depths": (0,), "n_predict": 6, "mixes": 1, "draftings": (Drafting.ON, Drafting.MIXED), **options}
-        threads = EngineOptions(threads=1 if verifier == "ik" else None)
+        threads = EngineOptions(threads=1)
         weights = [Weights(kind, partial(quantized, kind))]
-        return JointCourse(weights, chats, MODES, texts=chats, engine=verifier, options=threads, **given)
+        return JointCourse(weights, chats, MODES[1:], texts=chats, engine=verifier, options=threads, **given)
 
     return made
 
