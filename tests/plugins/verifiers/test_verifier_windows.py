@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, ready
-from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, SamplingParams, TargetPin
+from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
-from tests.engines import GEMMA, VERIFIERS, LoadEngine
+from tests.engines import VERIFIERS
 from tests.plugins.verifiers.courses import course, digest_of, ids, partly_right
 from tests.plugins.verifiers.tiny_gguf import write_sliding_window
 
@@ -203,26 +203,5 @@ def test_sessions_that_verify_together_over_the_rings_end_have_their_own_rows(
                     found += picks
         for whole, found in zip(alone, done, strict=True):
             assert found[:24] == whole[:24]
-    finally:
-        engine.close()
-
-
-def test_gemma_3_is_decoded_as_plainly_over_its_rings_end_and_comes_back(
-    load_engine: LoadEngine, quantized: Callable[[str], Path]
-) -> None:
-    """A real model: windows of 512 in a ring of 768."""
-    engine = load_engine(quantized(GEMMA), Lane("test", (1, 2, 3), EngineSetting("bf16", "f16")), batch_size=128)
-    try:
-        engine.read_prompts_fast(lambda: 0)
-        engine.remember(lambda held: PLENTY)
-        prompt = [int(id) for id in np.random.default_rng(1).integers(5, 200_000, 740)]
-        plain, _ = course(engine, prompt, 60, cache_prompt=True)
-        assert course(engine, prompt, 60, ids(plain), seed=1)[0] == plain
-        later = [*prompt, *ids(plain), 9, 10, 11]
-        stayed = course(engine, later, 10, cache_prompt=True)
-        course(engine, prompt, 60, ids(plain), seed=2)
-        course(engine, prompt[:40], 2, cache_prompt=True)
-        assert course(engine, later, 10, ids(stayed[0]), seed=3, cache_prompt=True) == stayed
-        assert stayed[1] == len(prompt) + 59
     finally:
         engine.close()
