@@ -19,11 +19,16 @@ What a block is worth. With E tokens expected of a forward that takes c seconds 
 because a token's time is not lost when a block is not run: a plain step makes the next match longer and surer, and most
 of what the block promised can still be had. s is what the account can lose: the last of it is only staked at good odds.
 
+Where the target cannot cut rejected tokens it takes the block back and forwards the right ones again
+(`RestoresStates`). c then has what that takes, times how probable it is for each number of right ones, and a block must
+be affordable at the worst of them. Copying the state before a block is part of what the forward was seen to take.
+
 The clock is the caller's, so that tests can run on a fake one.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,15 +131,31 @@ class Controller:
             if room is not None and option.width > 1 + room:
                 break
             k = min(option.width - 1, len(proposal))
-            extra = option.cost - plain
+            again, worst = self._again(expected[: k + 1], option.width, position, plain)
+            extra = option.cost - plain + worst
             if extra <= slack:  # the loss if nothing is right
                 stake = CAUTION * extra * extra / slack if extra > 0 else 0.0
-                worth = (expected[k] - 1) * plain - PRICE * (option.price - plain) - stake
+                worth = (expected[k] - 1) * plain - PRICE * (option.price - plain + again) - stake
                 if worth > best.worth:
                     best = Choice(k, worth, option.width)
             if k == len(proposal):
                 break
         return best
+
+    def _again(self, expected: Sequence[float], width: int, position: int, plain: float) -> tuple[float, float]:
+        """Seconds that taking a block back and forwarding what was right again must be expected to take, and what of it
+        its tokens do not make up for at the worst. `expected[k]` tokens come of verifying k; 0 where the target cuts.
+        """
+        if self._costs.going_back is None:
+            return 0.0, 0.0
+        reached = [1.0, *(after - before for before, after in itertools.pairwise(expected)), 0.0]
+        mean = worst = 0.0
+        for committed, (here, further) in enumerate(itertools.pairwise(reached), 1):
+            if committed < width:  # all of a block that is not filled up stays
+                seconds = self._costs.again(committed, position)
+                mean += (here - further) * seconds
+                worst = max(worst, seconds - (committed - 1) * plain)
+        return mean, worst
 
     def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
         """`best_length`, the number alone."""
@@ -150,18 +171,19 @@ class Controller:
         if not plain:
             return None
         found: WaitBudget | None = None
-        reach, expected, worth, asked = 1.0, 1.0, best.worth, 0
+        reach, expected, worth, asked = 1.0, [1.0], best.worth, 0
         for option in self._options(position, plain):
             ask = option.width - 1
             if ask > k:
                 break
             for place in range(asked, ask):
                 reach *= self._costs.acceptance.expected(drafter, place)
-                expected += reach
+                expected.append(expected[-1] + reach)
             asked = ask
             draft = self._costs.drafts.seconds(drafter, ask)
-            slack = (self._slack - self._costs.drafting - waited - (option.cost - plain)) / waiting
-            promise = (expected - 1) * plain - PRICE * (option.price - plain + waiting * (draft or 0.0))
+            again, worst = self._again(expected, option.width, position, plain)
+            slack = (self._slack - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
+            promise = (expected[-1] - 1) * plain - PRICE * (option.price - plain + again + waiting * (draft or 0.0))
             if promise > worth and slack > (plain if draft is None else draft):
                 patience = slack if draft is None else min(slack, PATIENCE * draft)
                 worth, found = promise, WaitBudget(ask, patience)
@@ -207,7 +229,8 @@ class Controller:
         usual = self._costs.cost(round.width, round.position)
         if round.contended or round.beside or usual is None:
             return round.seconds - round.draft_seconds
-        return usual + round.committed * self._costs.per_token
+        again = self._costs.again(round.committed, round.position) if round.again else 0.0
+        return usual + again + round.committed * self._costs.per_token
 
     def observe_proposal(self, drafter: str, proposal: Proposal, accepted: int, checked: int) -> None:
         """Learn from a proposal that was not verified: `checked` of its tokens can be compared with what was committed
