@@ -28,7 +28,6 @@ The clock is the caller's, so that tests can run on a fake one.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +35,7 @@ from typing import Any
 from pilotfish.daemon.core.acceptance import confidences
 from pilotfish.daemon.core.company import ALONE
 from pilotfish.daemon.core.costs import OPTIMISM, CostModel, Option, Round
+from pilotfish.daemon.core.going_back import GoingBack
 from pilotfish.daemon.core.measured_costs import STALL
 from pilotfish.hooks.types import Proposal
 
@@ -127,11 +127,12 @@ class Controller:
             return best
         slack = self._slack - self._costs.drafting - waited
         expected = self.expected(proposal, drafter)
+        going_back = GoingBack(self._costs.going_back_at(position), plain)
         for option in self._options(position, plain):
             if room is not None and option.width > 1 + room:
                 break
             k = min(option.width - 1, len(proposal))
-            again, worst = self._again(expected[: k + 1], option.width, position, plain)
+            again, worst = going_back.of(expected, k, option.width)
             extra = option.cost - plain + worst
             if extra <= slack:  # the loss if nothing is right
                 stake = CAUTION * extra * extra / slack if extra > 0 else 0.0
@@ -141,21 +142,6 @@ class Controller:
             if k == len(proposal):
                 break
         return best
-
-    def _again(self, expected: Sequence[float], width: int, position: int, plain: float) -> tuple[float, float]:
-        """Seconds that taking a block back and forwarding what was right again must be expected to take, and what of it
-        its tokens do not make up for at the worst. `expected[k]` tokens come of verifying k; 0 where the target cuts.
-        """
-        if self._costs.going_back is None:
-            return 0.0, 0.0
-        reached = [1.0, *(after - before for before, after in itertools.pairwise(expected)), 0.0]
-        mean = worst = 0.0
-        for committed, (here, further) in enumerate(itertools.pairwise(reached), 1):
-            if committed < width:  # all of a block that is not filled up stays
-                seconds = self._costs.again(committed, position)
-                mean += (here - further) * seconds
-                worst = max(worst, seconds - (committed - 1) * plain)
-        return mean, worst
 
     def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
         """`best_length`, the number alone."""
@@ -172,6 +158,7 @@ class Controller:
             return None
         found: WaitBudget | None = None
         reach, expected, worth, asked = 1.0, [1.0], best.worth, 0
+        going_back = GoingBack(self._costs.going_back_at(position), plain)
         for option in self._options(position, plain):
             ask = option.width - 1
             if ask > k:
@@ -181,7 +168,7 @@ class Controller:
                 expected.append(expected[-1] + reach)
             asked = ask
             draft = self._costs.drafts.seconds(drafter, ask)
-            again, worst = self._again(expected, option.width, position, plain)
+            again, worst = going_back.of(expected, ask, option.width)
             slack = (self._slack - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
             promise = (expected[-1] - 1) * plain - PRICE * (option.price - plain + again + waiting * (draft or 0.0))
             if promise > worth and slack > (plain if draft is None else draft):

@@ -78,6 +78,7 @@ class CostModel:
         self.gain = 0.0  # seconds saved so far, over all requests; negative when trying cost more than it won
         self._forwards = 0  # that were timed
         self._last: dict[tuple[int, int], int] = {}  # (width, context bucket) -> the last one of them
+        self._backs: dict[int, tuple[int, Sequence[float]]] = {}  # context bucket -> rounds it holds for, and it
         self._curves: dict[int, tuple[int, Sequence[Option]]] = {}  # context bucket -> forwards it holds for, and it
         self.recent: deque[Round] = deque(maxlen=RECENT)  # oldest first
 
@@ -107,6 +108,17 @@ class CostModel:
         plain = self.cost(self.widths[0], position) or 0.0
         blocks = in_blocks(committed, self.widths)
         return self.going_back + sum(self.cost(width, position) or width * plain for width in blocks)
+
+    def going_back_at(self, position: int) -> Sequence[float]:
+        """`again` for 1, 2, ... tokens; empty where the target cuts. May be a few rounds old."""
+        if self.going_back is None:
+            return ()
+        bucket = _context_bucket(position)
+        left, known = self._backs.get(bucket, (0, ()))
+        if left <= 0:
+            left, known = KEEP_CURVE, [self.again(count, position) for count in range(1, self.widths[-1])]
+        self._backs[bucket] = (left - 1, known)
+        return known
 
     def curve(self, position: int) -> Sequence[Option]:
         """The widths worth running at `position`, narrowest first, but for the plain step; empty before that was timed.
@@ -237,6 +249,7 @@ class CostModel:
             self.observe_forward(round.width, round.position, 1, round.verify_seconds)
         if round.again:
             self._again.observe(round.again, round.committed, _context_bucket(round.position))
+            self._backs.clear()
         per_token = (round.seconds - round.draft_seconds - round.verify_seconds - round.again) / round.committed
         self.per_token += COST_SMOOTHING * (per_token - self.per_token)
 
