@@ -25,9 +25,9 @@ verified together.
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
 `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
-`Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RemembersConversations`, `KeepsConversations` and
-`ReadsPromptsFast`; of its sessions, `ShiftsContext`; of its probes, `ReadsLogits`, `StepsTogether`,
-`ReadsPromptsApart` and `TellsEdges`.
+`Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RestoresStates`, `RemembersConversations`,
+`KeepsConversations` and `ReadsPromptsFast`; of its sessions, `ShiftsContext`; of its probes, `ReadsLogits`,
+`StepsTogether`, `ReadsPromptsApart`, `TellsEdges` and `RestoresStates`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from pilotfish.hooks.target_capabilities import (
     KeepsConversations,
     ReadsPromptsFast,
     RemembersConversations,
+    RestoresStates,
     SlotSession,
     VerifiesTogether,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "RefusesModels",
     "RemembersConversations",
     "Requantizes",
+    "RestoresStates",
     "Rows",
     "ServesSessions",
     "ShiftsContext",

@@ -55,6 +55,20 @@ class VerifiesTogether(HasSlots, Protocol):
 
 
 @runtime_checkable
+class RestoresStates(Protocol):
+    """An engine, or a probe, some of whose models keep a memory that cannot be cut.
+
+    The state is copied before a block, which is part of what a forward of more than one token takes. If less than the
+    block is committed, the commit writes the copy back and forwards the committed tokens again, in the lane's widths.
+    """
+
+    @property
+    def going_back(self) -> float | None:
+        """Seconds that writing the copy back takes at least; None for a model whose rejected tokens are cut."""
+        ...
+
+
+@runtime_checkable
 class RemembersConversations(Protocol):
     """An engine that can keep in host memory what its slots give up, and write it back when it comes up again.
 

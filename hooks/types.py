@@ -135,6 +135,14 @@ class Lane:
         raise ValueError(f"a forward of {width} tokens is wider than the lane {self.name!r} ({self.max_width})")
 
 
+def in_blocks(tokens: int, widths: Sequence[int]) -> list[int]:
+    """Which of a lane's `widths` make up so many tokens, the widest first; 1 must be among them."""
+    blocks: list[int] = []
+    for width in reversed(widths):
+        blocks += [width] * ((tokens - sum(blocks)) // width)
+    return blocks
+
+
 @dataclass(frozen=True, slots=True)
 class TokenizerPin:
     """What must be equal for two tokenizers to be the same one.

@@ -29,7 +29,7 @@ from pilotfish.manifests.remembered import write_atomically
 
 log = logging.getLogger("pilotfish.certificates")
 
-FORMAT = 5  # counted up when what is measured, or what it means, changes
+FORMAT = 6  # counted up when what is measured, or what it means, changes
 FOLDER = "certificates"
 DEARER = 1.05  # a ratio worth mentioning
 

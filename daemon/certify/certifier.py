@@ -26,6 +26,7 @@ from pilotfish.daemon.certify.lanes import (
     affordable,
     company_ratio,
     offers,
+    pays,
     plain_ratio,
     ranges,
     ranked,
@@ -40,6 +41,7 @@ from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.types import Lane, Parity
 
 BUDGET = 60.0  # seconds
+_DEAR = "copying the state before a block, and computing again after a rejection, would take what drafts save"
 SURVEY_SHARE = 0.6  # of the budget; the rest is for the evidence
 
 
@@ -156,6 +158,8 @@ class Certifier:
         reasons = ["only single steps are alike in every setting tried"] if tried and not found else []
         if refused and self._evidence is None:
             offer, measured = min(refused, key=lambda pair: plain_ratio(pair[0].lane, pair[1]))
+            if not pays(offer.lane, measured):
+                return "; ".join([*reasons, f"widths {ranges(offer.lane.widths)} are alike, but {_DEAR}", *self._notes])
             ratio, slots = plain_ratio(offer.lane, measured), self._task.options.slots
             figures = f"{ratio:.2f}x {reference(self._survey.reference)}, prompts {measured.prompt_ratio:.2f}x"
             if slots > 1:

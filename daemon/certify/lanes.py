@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.daemon.config.types import STOCK_ENGINE
-from pilotfish.hooks.types import EngineSetting, Lane, Parity
+from pilotfish.hooks.types import EngineSetting, Lane, Parity, in_blocks
 
 MAX_WIDTH = 33  # wider blocks never paid on the machines measured: a forward's cost grows with its width
 ALL_WIDTHS = tuple(range(1, MAX_WIDTH + 1))
@@ -51,7 +51,8 @@ class Measured:
     `prefill` is seconds per prompt token, `long_prefill` those of long prompts where they are read otherwise, `load`
     seconds until the first forward, `noise` how much slower than the fastest stock's median step was, `divergence` how
     far another engine's rows are from libllama's (None: not known). `company` is what each of the launch's requests at
-    once pays for a plain step, in steps of a request alone: 1 where there is one, or they take turns. With `trouble`
+    once pays for a plain step, in steps of a request alone: 1 where there is one, or they take turns. `going_back` is
+    what taking a block back takes besides forwarding its right tokens again; None where tails are cut. With `trouble`
     the setting is of no use and the rest may be missing.
     """
 
@@ -69,6 +70,7 @@ class Measured:
     long_prefill: float | None = None
     company: float = 1.0
     stock_company: float = 1.0
+    going_back: float | None = None
 
     @property
     def prompt_seconds(self) -> float:
@@ -136,7 +138,8 @@ def offers(measured: Measured, stock: Measured, switch_points: Sequence[int]) ->
         return
     whole = {base: common_class(measured.rows.values(), base) for base in (1, 2)}
     for base, widths in whole.items():
-        if len(widths) > 1 and not (base > 1 and base in whole[1]):
+        padding = base > 1 and measured.going_back is not None  # which would be taken back after every step
+        if len(widths) > 1 and not (base > 1 and base in whole[1]) and not padding:
             yield _offer(measured, stock, widths, None)
         for point in switch_points:
             below = [rows for site, rows in measured.rows.items() if site.end <= point]
@@ -151,7 +154,7 @@ def _offer(measured: Measured, stock: Measured, widths: tuple[int, ...], limit: 
     lane = Lane(measured.setting.title, widths, measured.setting, parity, max_context=limit)
     return Offer(
         lane,
-        expected_seconds(lane, measured.costs, measured.prompt_seconds, _company(lane, measured)) + measured.load_share,
+        expected_seconds(lane, measured) + measured.load_share,
         plain_seconds(measured.stock_costs, measured.stock_prefill, measured.stock_company),
     )
 
@@ -168,20 +171,41 @@ def plain_seconds(costs: Costs, prefill: float, company: float = 1.0) -> float:
     return company * sum(singles) / max(1, len(singles)) + PROMPT_TOKENS * prefill
 
 
-def expected_seconds(lane: Lane, costs: Costs, prefill: float, company: float = 1.0) -> float:
+def expected_seconds(lane: Lane, measured: Measured) -> float:
     """Seconds per generated token, prompt included, under the assumptions at the top of this file."""
-    positions = sorted({position for _, position in costs})
-    per_token = [_per_token(lane, costs, position, company) for position in positions]
-    return sum(per_token) / max(1, len(per_token)) + PROMPT_TOKENS * prefill
+    positions = sorted({position for _, position in measured.costs})
+    per_token = [_per_token(lane, measured, position) for position in positions]
+    return sum(per_token) / max(1, len(per_token)) + PROMPT_TOKENS * measured.prompt_seconds
 
 
-def _per_token(lane: Lane, costs: Costs, position: int, company: float) -> float:
+def _per_token(lane: Lane, measured: Measured, position: int) -> float:
     """In company drafts are verified alone, or not at all where plain steps together give more."""
-    plain = company * cost_at(costs, lane.widths[0], position)
+    plain = _company(lane, measured) * cost_at(measured.costs, lane.widths[0], position)
     if lane.max_context is not None and position >= lane.max_context:
         return plain
-    rounds = [cost_at(costs, width, position) / _committed(width) for width in lane.widths]
+    rounds = [round_seconds(lane, measured, width, position) / _committed(width) for width in lane.widths]
     return PLAIN_SHARE * plain + (1 - PLAIN_SHARE) * min(plain, *rounds)
+
+
+def round_seconds(lane: Lane, measured: Measured, width: int, position: int) -> float:
+    """What a forward of `width` is expected to take, with what a rejection takes where the block is taken back."""
+    seconds = cost_at(measured.costs, width, position)
+    if measured.going_back is None:
+        return seconds
+    for kept in range(1, width):
+        again = sum(cost_at(measured.costs, block, position) for block in in_blocks(kept, lane.widths))
+        seconds += (1 - ACCEPTANCE) * ACCEPTANCE ** (kept - 1) * (measured.going_back + again)
+    return seconds
+
+
+def pays(lane: Lane, measured: Measured) -> bool:
+    """Whether drafts can save time: where blocks are taken back that may cost more than they save."""
+    costs = {(position, cost_at(measured.costs, 1, position)) for _, position in measured.costs}
+    return measured.going_back is None or any(
+        round_seconds(lane, measured, width, position) < _committed(width) * plain
+        for position, plain in costs
+        for width in lane.widths[1:]
+    )
 
 
 def _company(lane: Lane, measured: Measured) -> float:
@@ -239,6 +263,8 @@ def affordable(offer: Offer, measured: Measured) -> bool:
     prompts = PROMPT_TOKENS * measured.stock_prefill
     stock_steps = offer.stock_seconds - prompts
     both = (steps * stock_steps + PROMPT_TOKENS * measured.prompt_seconds) / offer.stock_seconds
+    if not pays(offer.lane, measured):
+        return False
     if offer.lane.widths[0] > 1:
         return steps <= PLAIN_TOLERANCE and both <= PLAIN_TOLERANCE and offer.ratio < 1
     tolerance = min(max(PLAIN_TOLERANCE, measured.noise), MAX_TOLERANCE)

@@ -21,7 +21,7 @@ from pilotfish.daemon.certify.measure import (
 from pilotfish.daemon.certify.opening import Opened
 from pilotfish.daemon.certify.probe_driver import ProbeDriver
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import ReadsPromptsApart, StepsTogether
+from pilotfish.hooks.protocols import ReadsPromptsApart, RestoresStates, StepsTogether
 
 log = logging.getLogger("pilotfish.certifier")
 
@@ -58,7 +58,12 @@ def measure_stock(
         company=company(driver, slots, exact=True) if own else together,
         stock_company=together,
         trouble=driver.probe.obstacle,
+        going_back=_going_back(driver),
     )
+
+
+def _going_back(driver: ProbeDriver) -> float | None:
+    return driver.probe.going_back if isinstance(driver.probe, RestoresStates) else None
 
 
 def _single_steps(driver: ProbeDriver, site: Site) -> Rows:
@@ -99,6 +104,7 @@ def price(
         stock_load=stock.load,
         company=company(driver, slots, exact=True),
         stock_company=stock.company,
+        going_back=_going_back(driver),
     )
 
 

@@ -63,6 +63,7 @@ class RemoteProbe:
         self.edges: tuple[int, ...] = tuple(about["edges"])
         self.experts: bool = about["experts"]
         self.prompts_apart: bool = about["prompts_apart"]
+        self.going_back: float | None = about["going_back"]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without BOS."""

@@ -20,6 +20,7 @@ from pilotfish.hooks.protocols import (
     Probe,
     ReadsLogits,
     ReadsPromptsApart,
+    RestoresStates,
     StepsTogether,
     TellsEdges,
 )
@@ -63,6 +64,7 @@ def _about(probe: Probe) -> dict[str, Any]:
         "edges": list(probe.edges) if isinstance(probe, TellsEdges) else [],
         "experts": isinstance(probe, TellsEdges) and probe.experts,
         "prompts_apart": isinstance(probe, ReadsPromptsApart) and probe.prompts_apart,
+        "going_back": probe.going_back if isinstance(probe, RestoresStates) else None,
     }
 
 

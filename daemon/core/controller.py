@@ -19,6 +19,10 @@ What a block is worth. With E tokens expected of a forward that takes c seconds 
 because a token's time is not lost when a block is not run: a plain step makes the next match longer and surer, and most
 of what the block promised can still be had. s is what the account can lose: the last of it is only staked at good odds.
 
+Where the target cannot cut rejected tokens it takes the block back and forwards the right ones again
+(`RestoresStates`). c then has what that takes, times how probable it is for each number of right ones, and a block must
+be affordable at the worst of them. Copying the state before a block is part of what the forward was seen to take.
+
 The clock is the caller's, so that tests can run on a fake one.
 """
 
@@ -31,6 +35,7 @@ from typing import Any
 from pilotfish.daemon.core.acceptance import confidences
 from pilotfish.daemon.core.company import ALONE
 from pilotfish.daemon.core.costs import OPTIMISM, CostModel, Option, Round
+from pilotfish.daemon.core.going_back import GoingBack
 from pilotfish.daemon.core.measured_costs import STALL
 from pilotfish.hooks.types import Proposal
 
@@ -122,14 +127,16 @@ class Controller:
             return best
         slack = self._slack - self._costs.drafting - waited
         expected = self.expected(proposal, drafter)
+        going_back = GoingBack(self._costs.going_back_at(position), plain)
         for option in self._options(position, plain):
             if room is not None and option.width > 1 + room:
                 break
             k = min(option.width - 1, len(proposal))
-            extra = option.cost - plain
+            again, worst = going_back.of(expected, k, option.width)
+            extra = option.cost - plain + worst
             if extra <= slack:  # the loss if nothing is right
                 stake = CAUTION * extra * extra / slack if extra > 0 else 0.0
-                worth = (expected[k] - 1) * plain - PRICE * (option.price - plain) - stake
+                worth = (expected[k] - 1) * plain - PRICE * (option.price - plain + again) - stake
                 if worth > best.worth:
                     best = Choice(k, worth, option.width)
             if k == len(proposal):
@@ -150,18 +157,20 @@ class Controller:
         if not plain:
             return None
         found: WaitBudget | None = None
-        reach, expected, worth, asked = 1.0, 1.0, best.worth, 0
+        reach, expected, worth, asked = 1.0, [1.0], best.worth, 0
+        going_back = GoingBack(self._costs.going_back_at(position), plain)
         for option in self._options(position, plain):
             ask = option.width - 1
             if ask > k:
                 break
             for place in range(asked, ask):
                 reach *= self._costs.acceptance.expected(drafter, place)
-                expected += reach
+                expected.append(expected[-1] + reach)
             asked = ask
             draft = self._costs.drafts.seconds(drafter, ask)
-            slack = (self._slack - self._costs.drafting - waited - (option.cost - plain)) / waiting
-            promise = (expected - 1) * plain - PRICE * (option.price - plain + waiting * (draft or 0.0))
+            again, worst = going_back.of(expected, ask, option.width)
+            slack = (self._slack - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
+            promise = (expected[-1] - 1) * plain - PRICE * (option.price - plain + again + waiting * (draft or 0.0))
             if promise > worth and slack > (plain if draft is None else draft):
                 patience = slack if draft is None else min(slack, PATIENCE * draft)
                 worth, found = promise, WaitBudget(ask, patience)
@@ -207,7 +216,8 @@ class Controller:
         usual = self._costs.cost(round.width, round.position)
         if round.contended or round.beside or usual is None:
             return round.seconds - round.draft_seconds
-        return usual + round.committed * self._costs.per_token
+        again = self._costs.again(round.committed, round.position) if round.again else 0.0
+        return usual + again + round.committed * self._costs.per_token
 
     def observe_proposal(self, drafter: str, proposal: Proposal, accepted: int, checked: int) -> None:
         """Learn from a proposal that was not verified: `checked` of its tokens can be compared with what was committed

@@ -40,6 +40,7 @@ from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputT
 from pilotfish.daemon.core.output_text import OutputText
 from pilotfish.daemon.core.proposing import Draft, Proposing
 from pilotfish.daemon.core.tally import Tally
+from pilotfish.daemon.core.target_session import going_back_of
 from pilotfish.daemon.drafters.guard import Guard
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.history import RunningDigest
@@ -90,6 +91,7 @@ class Coordinator:
         self.controller = controller
         self._clock = clock
         self._expected = RunningDigest(request.prompt)
+        self._restores = going_back_of(engine) is not None
         self._window = ContextWindow(engine.n_ctx, request.shift, target)
         self._text = OutputText(request.stop)
         self._stop_type = StopType.NONE
@@ -156,11 +158,12 @@ class Coordinator:
         verifying = shared.seconds / shared.requests if shared else taking - self._drafted
         guard, proposal = draft.guard, draft.proposal.first(len(rows) - 1)  # padding may leave less room at the end
         output_tokens = self._accept(rows, proposal)
-        self._commit([e.token for e in output_tokens], draft)
+        committing = self._commit([e.token for e in output_tokens], draft)
         ended = self._clock()
+        width = shared.width if shared else self._engine.lane.pad(max(draft.width, 1 + len(proposal)))
         round = Round(
             position=draft.position,
-            width=shared.width if shared else self._engine.lane.pad(max(draft.width, 1 + len(proposal))),
+            width=width,
             drafter=guard.name if guard else "",
             proposal=proposal,
             accepted=sum(e.drafted for e in output_tokens),
@@ -172,6 +175,7 @@ class Coordinator:
             draft_processor=self._drafting_processor,
             beside=shared.requests - 1 if shared else 0,
             contended=draft.contended or self._proposing.busy,
+            again=committing if len(output_tokens) < width else 0.0,
         )
         self._tally.count(round, ended)
         self.controller.observe_round(round)
@@ -218,9 +222,12 @@ class Coordinator:
             return StopType.LIMIT
         return StopType.NONE
 
-    def _commit(self, tokens: Sequence[int], draft: Draft) -> None:
+    def _commit(self, tokens: Sequence[int], draft: Draft) -> float:
+        """Seconds that the target took for it, where it may compute; else 0."""
         expected = self._expected.commit(tokens)
+        began = self._clock() if self._restores else 0.0
         ack = self._target.commit(tokens)
+        took = self._clock() - began if self._restores else 0.0
         if ack != expected:
             raise ProtocolViolation(
                 f"the target acknowledged {ack}, but the committed history is {expected}; the request is given up"
@@ -231,6 +238,7 @@ class Coordinator:
         self.state = State.READY
         if self._stop_type is not StopType.NONE:
             self._end(self._stop_type)
+        return took
 
     def undo(self) -> None:
         """Every exit that is not a commit is a rollback."""

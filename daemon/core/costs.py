@@ -13,7 +13,7 @@ from typing import Any
 from pilotfish.daemon.core.acceptance import Acceptance
 from pilotfish.daemon.core.draft_costs import DraftCosts
 from pilotfish.daemon.core.measured_costs import STALL, MeasuredCosts
-from pilotfish.hooks.types import Proposal
+from pilotfish.hooks.types import Proposal, in_blocks
 
 COST_SMOOTHING = 0.2
 UNKNOWN_SHARE = 0.6  # plain shares that each further token is taken to cost, in a forward of several requests
@@ -56,13 +56,18 @@ class Round:
     draft_processor: float = math.inf  # of draft_seconds, in which this thread had a processor; where that is known
     beside: int = 0  # other requests in the same forward
     contended: bool = False  # a drafter was busy on this machine meanwhile, so the times are no measure of the forward
+    again: float = 0.0  # of seconds, in which the block was taken back and what was committed forwarded again
 
 
 class CostModel:
-    """What forwards cost and how often proposals are right, for one loaded model."""
+    """What forwards cost and how often proposals are right, for one loaded model.
 
-    def __init__(self, widths: Sequence[int]) -> None:
-        self.widths = tuple(widths)
+    `going_back` is the engine's, as `RestoresStates` has it; None for one that cuts what is rejected.
+    """
+
+    def __init__(self, widths: Sequence[int], going_back: float | None = None) -> None:
+        self.widths, self.going_back = tuple(widths), going_back
+        self._again = MeasuredCosts()  # (committed tokens, context bucket)
         self._cost = MeasuredCosts()  # (requests, width of each, context bucket)
         self._shape: dict[tuple[int, int], float] = {}  # (width, context bucket) -> plain steps, from a certificate
         self.acceptance = Acceptance()
@@ -73,6 +78,7 @@ class CostModel:
         self.gain = 0.0  # seconds saved so far, over all requests; negative when trying cost more than it won
         self._forwards = 0  # that were timed
         self._last: dict[tuple[int, int], int] = {}  # (width, context bucket) -> the last one of them
+        self._backs: dict[int, tuple[int, Sequence[float]]] = {}  # context bucket -> rounds it holds for, and it
         self._curves: dict[int, tuple[int, Sequence[Option]]] = {}  # context bucket -> forwards it holds for, and it
         self.recent: deque[Round] = deque(maxlen=RECENT)  # oldest first
 
@@ -89,6 +95,30 @@ class CostModel:
             return None
         plain, shape = self.cost(self.widths[0], position), self._shaped(width, bucket)
         return plain * shape if plain is not None and shape is not None else None
+
+    def again(self, committed: int, position: int) -> float:
+        """Seconds of a commit of so many tokens that takes its block back and forwards them again; 0 where it cuts.
+
+        Before one was seen: what its forwards take, and what writing the state back was seen to.
+        """
+        if self.going_back is None:
+            return 0.0
+        if (known := self._again.seconds(committed, _context_bucket(position))) is not None:
+            return known
+        plain = self.cost(self.widths[0], position) or 0.0
+        blocks = in_blocks(committed, self.widths)
+        return self.going_back + sum(self.cost(width, position) or width * plain for width in blocks)
+
+    def going_back_at(self, position: int) -> Sequence[float]:
+        """`again` for 1, 2, ... tokens; empty where the target cuts. May be a few rounds old."""
+        if self.going_back is None:
+            return ()
+        bucket = _context_bucket(position)
+        left, known = self._backs.get(bucket, (0, ()))
+        if left <= 0:
+            left, known = KEEP_CURVE, [self.again(count, position) for count in range(1, self.widths[-1])]
+        self._backs[bucket] = (left - 1, known)
+        return known
 
     def curve(self, position: int) -> Sequence[Option]:
         """The widths worth running at `position`, narrowest first, but for the plain step; empty before that was timed.
@@ -138,6 +168,8 @@ class CostModel:
         return found
 
     def _worth_running(self, options: Sequence[Option], bucket: int) -> Sequence[Option]:
+        if self.going_back is not None:  # a forward that is filled up is taken back, however right it was
+            return options
         return [
             option
             for i, option in enumerate(options)
@@ -215,7 +247,10 @@ class CostModel:
             return
         if not round.beside:
             self.observe_forward(round.width, round.position, 1, round.verify_seconds)
-        per_token = (round.seconds - round.draft_seconds - round.verify_seconds) / round.committed
+        if round.again:
+            self._again.observe(round.again, round.committed, _context_bucket(round.position))
+            self._backs.clear()
+        per_token = (round.seconds - round.draft_seconds - round.verify_seconds - round.again) / round.committed
         self.per_token += COST_SMOOTHING * (per_token - self.per_token)
 
     def observe_drafting(self, seconds: float) -> None:
@@ -234,10 +269,11 @@ class CostModel:
 
         `context` is a range of token counts, `confidence` one of a drafter's own estimates, `plain_steps` a cost
         relative to the plain step, of `requests` in one forward; `measured_here` is False for costs that a certificate
-        brought.
+        brought. `going_back` is None where rejected tokens are cut.
         """
         return {
             "per_token": self.per_token,
+            "going_back": self.going_back,
             "costs": [*self._describe_costs(), *self._describe_shape()],
             "acceptance": self.acceptance.describe(),
             "drafts": self.drafts.describe(),

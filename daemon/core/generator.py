@@ -14,7 +14,7 @@ from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome
-from pilotfish.daemon.core.target_session import open_target
+from pilotfish.daemon.core.target_session import going_back_of, open_target
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.core.turns import Turns
 from pilotfish.daemon.drafters.guard import Guard
@@ -73,7 +73,7 @@ class Generator:
         self.pin = pin
         self.slots = engine.slots if isinstance(engine, HasSlots) else 1  # requests that may be answered at a time
         self._in_force = _InForce(config, registry)
-        self._costs = costs or CostModel(engine.lane.widths)
+        self._costs = costs or CostModel(engine.lane.widths, going_back_of(engine))
         self._turns = Turns(engine, self._costs)
         self._controller = controller
         self._totals = Totals()

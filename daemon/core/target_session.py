@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.daemon.core.generation import GenerationRequest
-from pilotfish.hooks.protocols import HasSlots, TargetEngine, TargetSession
+from pilotfish.hooks.protocols import HasSlots, RestoresStates, TargetEngine, TargetSession
 
 
 def open_target(engine: TargetEngine, request: GenerationRequest) -> TargetSession:
@@ -12,3 +12,8 @@ def open_target(engine: TargetEngine, request: GenerationRequest) -> TargetSessi
         slot = request.slot % engine.slots  # as llama-server: every number is one of a slot
         return engine.open(request.prompt, request.sampling, cache_prompt=request.cache_prompt, slot=slot)
     return engine.open(request.prompt, request.sampling, cache_prompt=request.cache_prompt)
+
+
+def going_back_of(engine: TargetEngine) -> float | None:
+    """Seconds that the engine takes a rejected block back in; None where it cuts what is rejected."""
+    return engine.going_back if isinstance(engine, RestoresStates) else None

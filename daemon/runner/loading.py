@@ -14,6 +14,7 @@ from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.core.target_session import going_back_of
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.drafters.memory_budget import memory_budget_for
@@ -67,7 +68,7 @@ def load(launch: Launch, config: Config, state_dir: Path, *, must_gain: bool = F
         "certified" if certificate else "not certified",
         lane.reason,
     )
-    costs = CostModel(lane.widths)
+    costs = CostModel(lane.widths, going_back_of(engine))
     costs.seed(certificate.costs if certificate else ())
     budget, names = config.engine.certify_budget_s, [verifier.name for verifier in verifiers]
     wanted = _worth_certifying(found, budget)

@@ -28,6 +28,11 @@ class CellMemory:
     running: bool = False
     snapshots: int = 0
 
+    @property
+    def restores(self) -> bool:
+        """Whether no tail can be cut: the state before a block is copied, and written back after a rejection."""
+        return self.running and not self.snapshots
+
     def unbroken(self, size: int) -> int | None:
         """How many cells a forward after `size` may add so that any of them can be cut; None: as many as fit.
 
@@ -54,8 +59,8 @@ class CellMemory:
         return tuple(edge - BEFORE for edge in edges if edge > BEFORE) + beyond
 
     def widths(self, widths: Sequence[int]) -> tuple[int, ...]:
-        """Those of `widths` of which any tail can be cut."""
-        return tuple(w for w in widths if not self.running or w <= 1 + self.snapshots)
+        """Those of `widths` of which any tail can be cut, or taken back whole."""
+        return tuple(w for w in widths if not self.running or self.restores or w <= 1 + self.snapshots)
 
 
 CELLS = CellMemory()

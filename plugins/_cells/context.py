@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.types import in_blocks
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 
 IdArray = npt.NDArray[np.int32]
@@ -88,6 +89,11 @@ class CellContext(ABC):
     def mark(self) -> tuple[int, ...]:
         """Remember how to come back here, where only marks lead back; the sizes of which that is remembered."""
         return ()
+
+    @property
+    def going_back(self) -> float | None:
+        """Seconds that writing a state back takes, as far as that was seen; None where no state is written back."""
+        return None
 
     @property
     @abstractmethod
@@ -179,6 +185,20 @@ class CellContext(ABC):
         if not self._remove(size):
             return False
         self.size, self.last = size, 0
+        return True
+
+    def feed_again(self, tokens: Sequence[int], widths: Sequence[int]) -> bool:
+        """Take the last forward back, and forward the first of its tokens again, in blocks of these widths.
+
+        For a memory that `restores`. False when it does not lead back; then nothing has changed.
+        """
+        if not self.memory.restores or not self.last or not self.cut(self.size - self.last):
+            return False
+        at = 0
+        for width in in_blocks(len(tokens), widths):
+            self._run(self._block, tokens[at : at + width], width)
+            at += width
+        self.wait()
         return True
 
     def shift(self, keep: int, discard: int) -> bool:

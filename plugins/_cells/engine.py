@@ -22,9 +22,10 @@ from pilotfish.plugins._cells.slot_choice import choose
 
 
 class CellEngine:
-    """A `TargetEngine` that `VerifiesTogether` and `KeepsConversations`. It owns the model and its contexts.
+    """A `TargetEngine` that `VerifiesTogether`, `KeepsConversations` and `RestoresStates`.
 
-    `can_rollback` is False for models whose cache cannot give up its last cells: they decode plainly.
+    It owns the model and its contexts.
+    `can_rollback` is False for models whose memory leads back in no way: they decode plainly.
     `exact_cache` says that an earlier request's prefix may be kept wherever it ends.
     """
 
@@ -134,6 +135,12 @@ class CellEngine:
         for slot in self._slots:
             slot.history.any_prefix = True
             slot.reader = self._reader
+
+    @property
+    def going_back(self) -> float | None:
+        """Seconds that taking a rejected block back takes at least; None where tails are cut, or nothing is drafted."""
+        context = self._slots[0].context
+        return context.going_back if context.memory.restores and self.lane.max_width > 1 else None
 
     @property
     def prompts_read(self) -> str:

@@ -5,7 +5,7 @@ Compared with the buffers that libllama reports when it loads SmolLM2 (bf16/f16 
 - weights: the file's size. Of a repacked tensor there is a second copy, but nobody reads the mapped one again.
 - cache: layers x key-value heads x (key + value size) x cells, in the cache's types; equal to the byte. A sliding
   window's layers have the cells of its ring where the engine makes one, and layers that keep a state have that, once
-  and for each snapshot and mark.
+  and for each snapshot and mark, of which the copy that is written back is one where there are no snapshots.
 - working buffers: 16.5 MiB and the mask for blocks of 512 tokens, where libllama takes 13.5 MiB and the mask: an upper
   bound on CPU, in proportion to the block's length as libllama's is. Without flash attention the scores of a block
   with all cells come to it.
@@ -51,7 +51,9 @@ def footprint_in(
     cells = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
     ring = window_cells(layers.window, options.batch_size, cells) if windows else cells
     head = _head_bytes(metadata, setting)
-    cache = int(head * (layers.heads * cells + layers.window_heads * ring)) + (1 + snapshots + MARKS) * layers.state
+    cache = (
+        int(head * (layers.heads * cells + layers.window_heads * ring)) + (1 + max(1, snapshots) + MARKS) * layers.state
+    )
     work = _working_bytes(metadata, options.batch_size, cells) + _FLOAT * rows * pin.tokenizer.n_vocab
     if setting.flash_attention is False:
         work += _FLOAT * options.batch_size * cells * number(metadata, "attention.head_count", 1)

@@ -43,6 +43,7 @@ EDGE = 256  # cells from which on only the longer length speaks
 ROWS = 16  # single steps to compare with, where a block needs fewer
 BUDGET = 2.0  # seconds of a quiet machine; what the first forward waits for weights from a disk comes on top
 BUDGET_VARIABLE = "PILOTFISH_CHECK_SECONDS"
+NOT_BACK = "a state that is written back does not give the rows that it gave before"
 ALONE = "its matrices of floats are multiplied in another way for one row alone"
 PADDED = 2  # rows of a plain step where one alone differs from all wider forwards
 PAD_MOST = 1.05  # of a single step is what a padded one may take: experts of a repeated token are read once
@@ -127,7 +128,9 @@ class _Check(CheckTime):
     def run(self, candidates: Collection[int], *, alone: bool) -> LaneCheck:
         found = LaneCheck((1,), False, ALONE) if alone else self._tried(sorted(candidates, key=_use))
         wider = sorted((width for width in candidates if width > PADDED), key=_use)
-        if found.widths != (1,) or self._untried or not wider or not self._padding_pays():
+        if found.widths != (1,) or self._untried or not wider or self._context.memory.restores:
+            return found
+        if not self._padding_pays():
             return found
         self._base, self._reasons, self._exact = PADDED, [f"width 1 differs from all: padded to {PADDED}"], None
         self._begin()
@@ -218,6 +221,9 @@ class _Check(CheckTime):
         rows = max(ROWS, *widths)
         rows = rows if self._rows_price(widths, rows) <= wanted else max(widths)
         single = self._base_rows(length, rows, started + allowed / 2)
+        if self._context.memory.restores and not self._comes_back(length, single[0]):
+            self._reasons.append(NOT_BACK)
+            return [], set(widths)
         kept, different = [], set()
         for width in widths:
             if width <= len(single) and self._time_for(self._price(width), until):
@@ -250,6 +256,12 @@ class _Check(CheckTime):
     def _back(self, length: int) -> None:
         if not self._context.cut(length):
             raise EngineError(f"{self._context.name}: its memory could not be brought back to {length} tokens")
+
+    def _comes_back(self, length: int, expected: Logits) -> bool:
+        """Whether the prefix's state, written back, gives the row that it gave. Leaves it with the step after it."""
+        self._back(length)
+        self._forward_base(self._ids[length : length + 1])
+        return np.array_equal(self._context.row(0), expected)
 
     def _base_rows(self, length: int, rows: int, until: float) -> list[Logits]:
         found: list[Logits] = []

@@ -27,6 +27,7 @@ from pilotfish.plugins._cells.slot import CellSlot
 log = logging.getLogger("pilotfish.verifiers")
 
 NO_SNAPSHOTS = "there is no room for snapshots of its running state"
+NO_PADDING = "its memory cannot cut the padding of plain steps"
 REFUSED = "a context for wider forwards was refused: there may be too little memory"
 PLAIN = LaneCheck((1,), False, "")
 BESIDE = 128  # tokens of a prompt block where others may be answered, who get one token for each (docs/lab-notes.md)
@@ -49,8 +50,9 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
         block = lane.prefill_block or options.batch_size
         if len(contexts) > 1:
             block = min(block, BESIDE)
-        slots = [CellSlot(one, block, exact=lane.exact_cache, can_rollback=not obstacle) for one in contexts]
-        joint = None if obstacle else joint_forward(contexts, contexts[0].max_width)
+        slots = [_slot(one, block, lane, can_rollback=not obstacle) for one in contexts]
+        alone = obstacle or contexts[0].memory.restores  # what was taken back is forwarded again, alone
+        joint = None if alone else joint_forward(contexts, contexts[0].max_width)
         together = _together(joint, contexts, pin, lane, options, build) if joint else {}
         fact = _lane_fact(contexts[0], pin, setting, options, build)
         return CellEngine(
@@ -70,6 +72,10 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
             context.close()
         model.close()
         raise
+
+
+def _slot(context: CellContext, block: int, lane: Lane, *, can_rollback: bool) -> CellSlot:
+    return CellSlot(context, block, exact=lane.exact_cache, can_rollback=can_rollback, widths=lane.widths)
 
 
 def _contexts(
@@ -216,6 +222,8 @@ def _narrowed(lane: Lane, obstacle: str, context: CellContext, setting: EngineSe
         why = REFUSED
     elif not why and len(widths) < min(2, len(lane.widths)):
         why = NO_SNAPSHOTS
+    elif not why and context.memory.restores and lane.widths[0] > 1:
+        why = NO_PADDING
     if not why:
         return replace(lane, widths=widths)
     name = setting.title if setting != lane.setting else lane.name

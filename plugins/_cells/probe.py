@@ -17,7 +17,7 @@ DIGEST_BYTES = 16
 
 
 class CellProbe:
-    """A `Probe` that `TellsEdges`. `close` frees the model; a second call does nothing.
+    """A `Probe` that `TellsEdges` and `RestoresStates`. `close` frees the model; a second call does nothing.
 
     `options` are what `setting` was loaded with.
     """
@@ -41,6 +41,12 @@ class CellProbe:
         self.n_ctx = min(context.cells, model.n_ctx_train)
         self.n_vocab = self._model.tokenizer.n_vocab
         self.seconds = 0.0
+        self._forwarded: list[int] = []  # the tokens of the last forward, padding included
+
+    @property
+    def going_back(self) -> float | None:
+        """Seconds that taking a block back takes at least; None where tails are cut."""
+        return self._context.going_back
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without BOS."""
@@ -70,6 +76,7 @@ class CellProbe:
             self._context.step(tokens[0])  # what a session's plain step runs
         else:
             self._context.forward(tokens, width)
+        self._forwarded = [*tokens, *[tokens[-1]] * (width - len(tokens))]
         self._context.row(0)  # waits for the computation where the device works on its own
         self.seconds = time.perf_counter() - started
 
@@ -87,8 +94,11 @@ class CellProbe:
                 context.close()
 
     def cut(self, size: int) -> bool:
-        """Keep the first `size` cells."""
-        return self._context.cut(size)
+        """Keep the first `size` cells; some of the last forward's by single steps, where the memory cannot be cut."""
+        if self._context.cut(size):
+            return True
+        kept = self._forwarded[: size - (self._context.size - self._context.last)]
+        return 0 < len(kept) < self._context.last and self._context.feed_again(kept, (1,))
 
     def clear(self) -> None:
         """Forget every cell."""

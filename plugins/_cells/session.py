@@ -6,7 +6,8 @@
 
 The cells hold the history minus its last token, the pending one, which leads every forward. A forward of
 width w adds w cells; a commit of n tokens keeps n of them (pending and the first n - 1 picks, whose ids the
-forward held) and cuts the rejected proposals and the padding, nothing else.
+forward held) and cuts the rejected proposals and the padding, nothing else. Where the memory cannot be cut, it
+takes the whole forward back and runs the n tokens again.
 
 A full context may forget ids behind the first ones (`shift`, from READY): the history stays whole, the cells hold what
 was kept of it. Where they cannot be moved, they are fed again, in prompt blocks (PREFILLING). Moved cells saw ids that
@@ -151,7 +152,8 @@ class CellSession:
         picks = self.rows.picks if self.rows else []
         if not picks or picks != list(tokens):
             raise ProtocolViolation(f"commit of {list(tokens)}, but the picks of this round are {picks}")
-        self._guarded(lambda: self.slot.keep([self.history.tokens[-1], *picks[:-1]]))
+        if not self._guarded(lambda: self.slot.keep([self.history.tokens[-1], *picks[:-1]])):
+            self.rows = None
         self.state = SessionState.READY
         return self.history.commit(picks)
 
@@ -217,7 +219,8 @@ class CellSession:
 
 
 class CellRows:
-    """The rows of one forward. Picks need the session still at this forward; log-probabilities outlive the commit."""
+    """The rows of one forward. Picks need the session still at this forward; log-probabilities outlive the commit,
+    unless that had to forward tokens again."""
 
     __slots__ = ("_proposals", "_session", "picks")
 

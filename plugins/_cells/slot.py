@@ -15,12 +15,15 @@ class CellSlot:
     """Keeps `history` (the ids that are history) beside the context's cells, which may also hold a forward's.
 
     `block` is the length of a prompt block in tokens; see `CellHistory`. Without `can_rollback` the cells cannot be
-    cut, only forgotten.
+    cut, only forgotten. `widths` are the lane's.
     """
 
-    def __init__(self, context: CellContext, block: int, *, exact: bool, can_rollback: bool) -> None:
+    def __init__(
+        self, context: CellContext, block: int, *, exact: bool, can_rollback: bool, widths: Sequence[int] = (1,)
+    ) -> None:
         self.context = context
         self.exact = exact
+        self._widths = widths
         memory, margin = context.memory, context.max_width
         self.history = CellHistory(block, any_prefix=exact, memory=memory, margin=margin)
         self.can_rollback = can_rollback
@@ -84,14 +87,18 @@ class CellSlot:
         self._reading = None
         self.history.cut(self.context.size)
 
-    def keep(self, ids: Sequence[int]) -> None:
+    def keep(self, ids: Sequence[int]) -> bool:
         """Take the first cells of the last forward, which hold `ids`, into history; cut its other cells.
 
-        Raises EngineError when the cells cannot be cut, which a lane of width 1 never asks for.
+        False where `ids` had to be forwarded again for that: the rows are gone then. Raises EngineError when the cells
+        cannot be cut, which a lane of width 1 never asks for.
         """
         self.history.add(ids)
-        if not self.context.cut(len(self.history)):
-            raise EngineError(f"{self.context.name}: the cache refused to give up rejected tokens; repeat the request")
+        if self.context.cut(len(self.history)):
+            return True
+        if self.context.feed_again(ids, self._widths):
+            return False
+        raise EngineError(f"{self.context.name}: the cache refused to give up rejected tokens; repeat the request")
 
     def trim(self, keep: int) -> int:
         """Cut history to `keep` tokens and the cells with it; what is left, 0 if the memory cannot cut its tail."""

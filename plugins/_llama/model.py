@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from typing import Any
 
-from pilotfish.hooks.errors import BrokenModel
+from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK, cache_type, default_threads
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import last_words, lib
 from pilotfish.plugins._llama.sequences import is_running, open_sequences
+
+log = logging.getLogger("pilotfish.verifiers")
 
 BLOCK_ROOM = 16  # rows of logits a context has room for at least; no lane found at load is wider
 
@@ -119,11 +122,28 @@ _FLASH = {
 
 
 def cuts_its_tail(model: Any, context: CellContext) -> str:
-    """Empty when the cache can give up its last cells, otherwise why not. Found out by trying; clears the cache."""
+    """Empty when the cache can give up its last cells, otherwise why not. Found out by trying; clears the cache.
+
+    One that cannot be cut may take a block back whole.
+    """
     if is_running(model) and lib.llama_model_n_swa(model) > 0:
         return "its memory has windows and running states, which are not cut together here"
     bos = max(0, lib.llama_vocab_bos(lib.llama_model_get_vocab(model)))
+    if context.memory.restores:
+        return _takes_blocks_back(context, bos) if context.max_width > 1 else ""
     context.feed([bos, bos])
     cut = context.cut(1)
     context.clear()
     return "" if cut else "its memory cannot cut its tail (recurrent or hybrid)"
+
+
+def _takes_blocks_back(context: CellContext, bos: int) -> str:
+    try:
+        context.feed([bos])
+        context.forward([bos], 2)
+        back = context.cut(1)
+    except EngineError as error:
+        log.warning("%s", error)
+        back = False
+    context.clear()
+    return "" if back else "its memory cannot cut its tail, and its state cannot be written back"

@@ -25,6 +25,7 @@ from pilotfish.hooks.types import (
     TokenizerPin,
     TokenLogprob,
     WeightPin,
+    in_blocks,
     shared_prefix,
 )
 
@@ -58,7 +59,10 @@ class FakeTokenizer:
 
 
 class FakeEngine:
-    """A TargetEngine. `on_forward(width)` is called for every forward: a place to advance a clock or to raise."""
+    """A TargetEngine. `on_forward(width)` is called for every forward: a place to advance a clock or to raise.
+
+    With `going_back` it takes blocks back, which `on_back` is called for, and forwards what is committed again.
+    """
 
     def __init__(
         self,
@@ -75,7 +79,10 @@ class FakeEngine:
         slots: int = 1,
         joins: int = 1,
         on_forward: Callable[[int], None] = lambda width: None,
+        going_back: float | None = None,
+        on_back: Callable[[], None] = lambda: None,
     ) -> None:
+        self.going_back, self.on_back = going_back, on_back
         self.lane = Lane("fake", tuple(widths))
         self.engine = EnginePin("fake", "1", "fake")
         self.n_ctx = n_ctx
@@ -90,6 +97,7 @@ class FakeEngine:
         self.noise = noise  # rows depend on the width of the forward, as real kernels' do outside a lane
         self.on_forward = on_forward
         self.widths: list[int] = []  # of every forward since the engine was made, that of several sessions in all
+        self.again: list[int] = []  # committed tokens of every block that was taken back
         self.lie_at: int | None = None  # acknowledge a wrong history from this round on
         self.open_sessions = 0
         self.shifts_done: list[tuple[int, ...]] = []  # of each session: cells held, kept and lost, time after time
@@ -112,6 +120,15 @@ class FakeEngine:
 
     def close(self) -> None:
         self._caches = [[] for _ in self._caches]
+
+    def take_back(self, committed: int, width: int) -> None:
+        """Of a forward of `width` tokens so many are committed."""
+        if self.going_back is None or committed == width:
+            return
+        self.again.append(committed)
+        self.on_back()
+        for block in in_blocks(committed, self.lane.widths):
+            self.on_forward(block)
 
     def keep(self, slot_id: int, tokens: Sequence[int]) -> None:
         self._caches[slot_id] = list(tokens)
@@ -209,6 +226,7 @@ class FakeSession:
     def commit(self, tokens: Sequence[int]) -> Ack:
         if self._rows is None or list(tokens) != self._rows.picks or not tokens:
             raise ProtocolViolation(f"commit of {list(tokens)}, but the picks are {self._rows and self._rows.picks}")
+        self._engine.take_back(len(tokens), self._rows.width)
         self._forget()
         self.cells = [*self._kept, *tokens[:-1]]
         self._kept.extend(tokens)
@@ -254,7 +272,7 @@ class FakeRows:
         self.picks: list[int] = []
         self._session = session
         self._proposals = proposals
-        self._width = width
+        self.width = width
 
     def __len__(self) -> int:
         return 1 + len(self._proposals)
@@ -263,7 +281,7 @@ class FakeRows:
         if i != len(self.picks) or i > len(self._proposals) or tuple(self.picks) != self._proposals[:i]:
             raise ProtocolViolation(f"row {i} picked out of turn after {self.picks}")
         history = [*self._session.history.tokens, *self._proposals[:i]]
-        token = self._session.draw(history, self._width)
+        token = self._session.draw(history, self.width)
         self._session.advance(token)
         self.picks.append(token)
         return token

@@ -26,7 +26,9 @@ is found when it is loaded.
 
 - **Widths**: how many tokens a forward may have, so that its rows are bit for bit those of single steps. 1 alone means
   plain decoding; under Ollama such a model is left to stock.
-- **Rejected tokens**: how the memory gets rid of them.
+- **Rejected tokens**: how the memory gets rid of them. It cuts them; or it goes back to a snapshot of its running state
+  that libllama kept; or the state before the block is written back and the right tokens are computed again, which has a
+  price, so that fewer drafts are worth it.
 - **Prefix kept**: of a second prompt whose first {shared} ids are those of the one before, how many were not read
   again. Its answer is then compared with the one after reading all of it.
 - **Ids**: of answers with drafts, by the product's own drafter and by one that is wrong every third time (or every

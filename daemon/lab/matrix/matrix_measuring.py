@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.core.target_session import going_back_of
 from pilotfish.daemon.lab.depths import natural_text
 from pilotfish.daemon.lab.matrix.matrix_case import KeptPrefix, MatrixAnswer, MatrixCase, MatrixRow, MatrixSize
 from pilotfish.daemon.lab.parity_runs import first_difference
@@ -17,7 +18,7 @@ from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import EngineOptions, SamplingParams
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 
-CUT, SNAPSHOT, NOTHING = "cuts the tail", "back to a snapshot", "none: decodes plainly"
+CUT, SNAPSHOT, RESTORE, NOTHING = "cuts the tail", "back to a snapshot", "writes a state back", "none: decodes plainly"
 SHARED = (48, 600)  # ids that a second prompt begins with as the first: less than a window and a prompt block, and more
 _OWN = 24  # ids that each of the two has besides
 _AFTER = 8  # ids of the answers to them
@@ -69,6 +70,8 @@ def rollback_of(engine: TargetEngine, metadata: GGUFMetadata) -> str:
     """What becomes of rejected tokens' memory."""
     if engine.lane.max_width == 1:
         return NOTHING
+    if going_back_of(engine) is not None:
+        return RESTORE
     keeps_a_state = metadata.is_recurrent or metadata.number(f"{metadata.architecture}.shortconv.l_cache") > 0
     return SNAPSHOT if keeps_a_state else CUT
 

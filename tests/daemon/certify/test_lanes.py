@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pilotfish.daemon.certify.lanes import (
@@ -82,13 +84,13 @@ def test_a_setting_in_trouble_offers_nothing() -> None:
 
 
 def test_wider_rounds_that_cost_less_per_expected_token_lower_the_price() -> None:
-    narrow = expected_seconds(Lane("x", (1, 2)), COSTS, 0.001)
-    wide = expected_seconds(Lane("x", (1, 2, 4, 8)), COSTS, 0.001)
-    assert wide < narrow < expected_seconds(Lane("x", (1,)), COSTS, 0.001)
+    setting = measured({})
+    narrow, wide = (expected_seconds(Lane("x", widths), setting) for widths in ((1, 2), (1, 2, 4, 8)))
+    assert wide < narrow < expected_seconds(Lane("x", (1,)), setting)
 
 
 def test_past_the_lanes_end_only_plain_steps_are_counted_on() -> None:
-    ended = expected_seconds(Lane("x", (1, 8), max_context=32), COSTS, 0.0)
+    ended = expected_seconds(Lane("x", (1, 8), max_context=32), Measured(EngineSetting(), {}, COSTS))
     assert ended == pytest.approx(COSTS[1, 64])
 
 
@@ -108,6 +110,17 @@ def test_a_padded_lane_is_priced_at_its_narrowest_width() -> None:
     assert not affordable(next(offers(padded, padded, ())), padded)  # 12 ms for a step that stock takes 10 for
     cheap = measured(rows(a="1", b="2,4,8"), step=0.0118)
     assert affordable(next(offers(cheap, cheap, ())), cheap)
+
+
+def test_where_blocks_are_taken_back_that_is_priced_and_a_lane_that_cannot_gain_is_refused() -> None:
+    cuts = measured(rows(a="1,2,4"))
+    lane = next(offers(cuts, cuts, ())).lane
+    cheap, dear = replace(cuts, going_back=0.0001), replace(cuts, going_back=1.0)
+    assert expected_seconds(lane, cuts) < expected_seconds(lane, cheap) < expected_seconds(Lane("x", (1,)), cuts)
+    assert affordable(next(offers(cheap, cheap, ())), cheap)
+    assert not affordable(next(offers(dear, dear, ())), dear)
+    padded = replace(measured(rows(a="1", b="2,4"), step=0.0118), going_back=0.0)
+    assert list(offers(padded, padded, ())) == []
 
 
 def test_a_lane_with_slow_prompts_is_refused() -> None:

@@ -165,7 +165,11 @@ def test_an_unknown_cache_type_is_refused_by_name(
 
 
 @pytest.fixture
-def recurrent(pin_of: PinOf, tmp_path: Path) -> Iterator[CellEngine]:
+def recurrent(pin_of: PinOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CellEngine]:
+    """On a library that writes no state back."""
+    from pilotfish.plugins._llama.running_context import RunningContext
+
+    monkeypatch.setattr(RunningContext, "_go_back", lambda self, size, data: False)
     pin = pin_of(write_mamba(tmp_path / "mamba.gguf"))
     engine = LlamaVerifier().load(pin, None, EngineOptions(n_ctx=256, batch_size=16))
     yield engine

@@ -14,7 +14,7 @@ from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
 from pilotfish.plugins._cells import snapshots
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.plugins.verifiers.courses import course, ids
-from tests.plugins.verifiers.tiny_gguf import write_hybrid, write_mamba
+from tests.plugins.verifiers.tiny_gguf import write_hybrid
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine
@@ -128,16 +128,5 @@ def test_sessions_beside_each_other_have_their_own_rows(pin_of: Callable[[Path],
             pass
         assert course(engine, prompt, 30, ids(plain), seed=1)[0] == plain
         beside.close()
-    finally:
-        engine.close()
-
-
-def test_where_the_library_keeps_no_snapshots_it_decodes_plainly(
-    pin_of: Callable[[Path], TargetPin], tmp_path: Path
-) -> None:
-    engine = load(pin_of(write_mamba(tmp_path / "mamba.gguf")))
-    try:
-        assert engine.lane.widths == (1,)
-        assert "recurrent or hybrid" in engine.lane.reason
     finally:
         engine.close()
