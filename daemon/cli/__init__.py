@@ -23,6 +23,7 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "conformance": "conformance",
     "daemon": "daemon",
     "demo": "demo",
+    "diagnose": "diagnose",
     "doctor": "doctor",
     "draft-host": "draft_host",
     "explain": "explain",
