@@ -12,7 +12,7 @@ from pilotfish.daemon.certify.lanes import ranges
 from pilotfish.daemon.cli.console import out
 
 if TYPE_CHECKING:
-    from pilotfish.daemon.lab.diagnose.diagnosis import Diagnosis, PastFound
+    from pilotfish.daemon.lab.diagnose.diagnosis import Diagnosis, Parting, PastFound
 
 
 def show(found: Diagnosis, output: Path | None) -> None:
@@ -32,20 +32,27 @@ def show(found: Diagnosis, output: Path | None) -> None:
 def conclusion(found: Diagnosis) -> Iterator[str]:
     """What it comes to, in a line or two."""
     yield from (fault.what for fault in found.faults)
-    asked = found.asked
-    if parting := found.parting:
-        layer = "" if parting.layer is None else f"layer {parting.layer}, "
-        cells = f" over {len(asked.prefix) + parting.row} cells" if "ATTN" in parting.kind else ""
-        healed = "; the rows are equal in spite of it" if parting.heals else ""
-        yield f"first difference: {layer}{parting.title}{cells}, {_between(found)}{healed}"
+    if found.parting is not None:
+        yield f"first difference: {_parted(found, found.parting)}, {_between(found)}"
+        if decisive := found.decisive:
+            equal = f"the rows of token {found.parting.row} are equal in spite of it"
+            yield f"{equal}, those of token {decisive.row} are not: {_parted(found, decisive)}"
     elif found.minimal is not None:
         yield f"the rows differ: {_between(found)}"
     elif len(found.classes) > 1:
         yield f"{_between(found)} agree, other widths do not: {_classes(found.classes)}"
+    elif not found.differs and not found.complete:
+        yield "nothing differs in what there was time to compare"
     elif not found.differs:
         yield f"nothing differs: widths {ranges(found.tried)} give the same rows, however the history was written"
     elif not found.faults:
         yield "the rows are equal, the cells are not"
+
+
+def _parted(found: Diagnosis, parting: Parting) -> str:
+    layer = "" if parting.layer is None else f"layer {parting.layer}, "
+    cells = f" over {len(found.asked.prefix) + parting.row} cells" if "ATTN" in parting.kind else ""
+    return f"{layer}{parting.title}{cells}"
 
 
 def _between(found: Diagnosis) -> str:
@@ -61,7 +68,7 @@ def _details(found: Diagnosis) -> Iterator[str]:
     if parting := found.parting:
         row = f"token {parting.row} of the forward" if parting.row else "the pending token"
         yield f"{parting.name}: {parting.equal_before} operations before it are equal for {row}, bit for bit"
-    if found.pasts:
+    if found.classes:
         yield f"widths with equal rows here: {_classes(found.classes)}"
     if asked.lane:
         yield f"widths of the lane: {ranges(asked.lane)}"
@@ -73,7 +80,7 @@ def _classes(classes: tuple[tuple[int, ...], ...]) -> str:
 
 def _table(found: Diagnosis) -> Table:
     table = Table(title="each way to write the history", title_justify="left")
-    for name in ("history", "widths with equal rows", "differ from plain", "most off", "other choices", "cells"):
+    for name in ("history", "widths with equal rows", "other than plain", "most off", "other choices", "cells"):
         table.add_column(name)
     for past in found.pasts:
         table.add_row(*_row(past, found.asked.plain.width))
@@ -83,16 +90,20 @@ def _table(found: Diagnosis) -> Table:
 def _row(past: PastFound, width: int) -> tuple[str, ...]:
     plain = next(scores for scores in past.scores if scores.width == width)
     offs = [scores.off for scores in past.scores if scores.off is not None]
-    differ = [scores.width for scores in past.scores if not scores.equal]
-    others = [scores.width for scores in past.scores if scores.chosen != plain.chosen]
+    differ = [width for scores in past.scores if not scores.equal for width in _class_of(past, scores.width)]
+    others = [w for scores in past.scores if scores.chosen != plain.chosen for w in _class_of(past, scores.width)]
     return (
         str(past.kind),
         _classes(past.classes),
-        ranges(differ) or "none",
+        ranges(sorted(set(differ))) or "none",
         f"{max(offs):.3g}" if offs else "",
-        f"widths {ranges(others)}" if others else "none",
+        f"widths {ranges(sorted(set(others)))}" if others else "none",
         f"differ: {past.cells}" if past.cells else "equal",
     )
+
+
+def _class_of(past: PastFound, width: int) -> tuple[int, ...]:
+    return next(group for group in past.classes if width in group)
 
 
 def _reproduction(found: Diagnosis, output: Path | None) -> str:

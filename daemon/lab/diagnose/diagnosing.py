@@ -54,7 +54,7 @@ class Diagnosing:
         return probe
 
     def _diagnosed(self, plain: Probe, other: Probe) -> Diagnosis:
-        ours, theirs = self._replay(plain, self.asked), self._replay(other, self.asked)
+        ours, theirs = self._replays(plain, other, self.asked)
         diagnosis = Diagnosis(self.asked.model, other.engine.version, self.asked, self._widths())
         try:
             for step in (self._sound, self._pasts, self._parting, self._shortened):
@@ -62,6 +62,7 @@ class Diagnosing:
                 if any(fault.fatal for fault in diagnosis.faults):
                     break
         except OutOfTime:
+            diagnosis = replace(diagnosis, complete=False)
             self.notes.append("time ran out before everything was compared: give it more with --budget")
         return replace(diagnosis, notes=tuple(self.notes))
 
@@ -82,9 +83,10 @@ class Diagnosing:
             return so_far
         try:
             found = Tracer(ours, theirs).find()
-            if found is None:
+            if not found:
                 self.notes.append("no operation that both forwards have differs in what can be compared of it")
-            return replace(so_far, parting=found)
+                return so_far
+            return replace(so_far, parting=found[0], decisive=found[1] if len(found) > 1 else None)
         except EngineError as error:
             self.notes.append(str(error))
             return so_far
@@ -94,14 +96,17 @@ class Diagnosing:
             return so_far
         self.progress("shortening the prefix")
 
-        def rebuilt(asked: Reproduction) -> tuple[Replay, Replay]:
-            return self._replay(ours.probe, asked), self._replay(theirs.probe, asked)
-
-        return replace(so_far, minimal=shortened(self.asked, theirs.ids, rebuilt))
+        least = shortened(self.asked, theirs.ids, lambda asked: self._replays(ours.probe, theirs.probe, asked))
+        return replace(so_far, minimal=least)
 
     def _widths(self) -> tuple[int, ...]:
         """With no proposal up to 16, and the two that were asked about."""
         return tuple(sorted({*range(1, MOST_PROPOSALS + 2), self.asked.plain.width, self.asked.other.width}))
+
+    def _replays(self, plain: Probe, other: Probe, asked: Reproduction) -> tuple[Replay, Replay]:
+        """One for each probe; the same twice where that is one."""
+        theirs = self._replay(other, asked)
+        return theirs if plain is other else self._replay(plain, asked), theirs
 
     def _replay(self, probe: Probe, asked: Reproduction) -> Replay:
         return Replay(probe, asked, prompt_block(self.options, probe.engine.name), self.deadline)

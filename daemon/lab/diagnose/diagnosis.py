@@ -58,8 +58,9 @@ class Scores:
 class PastFound:
     """After one way to write the cells: which widths give equal rows, their scores, and where the cells differ.
 
-    `classes` are compared within this past, `scores` with the plain forward after single tokens. `cells` names the
-    first part of the cache, in the engine's order, that is not what single tokens write, and the cell; else empty.
+    `classes` are compared within this past; `scores`, of one width of each and of the two that were asked about, with
+    the plain forward after single tokens. `cells` names the first part of the cache, in the engine's order, that is not
+    what single tokens write, and the cell; else it is empty.
     """
 
     kind: PastKind
@@ -100,7 +101,8 @@ class Parting:
 class Diagnosis:
     """`faults` stand in the order in which they were looked for; `tried` are widths.
 
-    `minimal` has as little of the prefix as shows the difference; None where nothing differs.
+    `decisive` is the first parting of a token whose rows differ, where those of `parting`'s token do not. `minimal` has
+    as little of the prefix as shows the difference; None where nothing differs.
     """
 
     model: str
@@ -110,12 +112,16 @@ class Diagnosis:
     faults: tuple[Fault, ...] = ()
     pasts: tuple[PastFound, ...] = ()
     parting: Parting | None = None
+    decisive: Parting | None = None
     minimal: Reproduction | None = None
     notes: tuple[str, ...] = ()
+    complete: bool = True  # False where time ran out
 
     @property
     def classes(self) -> tuple[tuple[int, ...], ...]:
         """The widths that the prefix separates: equal in every past."""
+        if not self.pasts:
+            return ()
         groups: dict[tuple[int, ...], list[int]] = {}
         for width in self.tried:
             groups.setdefault(tuple(_number(past.classes, width) for past in self.pasts), []).append(width)
@@ -132,9 +138,9 @@ class Diagnosis:
         table = asdict(self)
         for name, found in (("asked", self.asked), ("minimal", self.minimal)):
             table[name] = found.to_json() if found else None
-        title = {"title": self.parting.title} if self.parting else {}
-        parting = {**table["parting"], **title} if self.parting else None
-        return {**table, "parting": parting, "classes": self.classes, "differs": self.differs}
+        for name, one in (("parting", self.parting), ("decisive", self.decisive)):
+            table[name] = {**table[name], "title": one.title} if one else None
+        return {**table, "classes": self.classes, "differs": self.differs}
 
 
 def _number(classes: Sequence[Sequence[int]], width: int) -> int:

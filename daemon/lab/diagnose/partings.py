@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pilotfish.daemon.lab.diagnose.diagnosis import Parting, PastKind
 from pilotfish.daemon.lab.diagnose.replaying import Replay
@@ -79,26 +79,40 @@ def _layer(operations: Sequence[Operation], number: int) -> int | None:
     return None
 
 
+def partings(traces: Iterable[tuple[int, Trace, Trace]]) -> tuple[Parting, ...]:
+    """The first parting there is, and if that token's rows are equal in spite of it, the first of a token whose rows are
+    not. `traces` are the number of a plain forward's first token, that forward, and the other one."""
+    found: list[Parting] = []
+    for at, plain, other in traces:
+        for row in range(at, min(at + len(plain.rows), len(other.rows))):
+            heals = plain.rows[row - at] == other.rows[row]
+            one = parting(plain, other, (row - at, row), heals=heals)
+            if one and not heals:
+                return (*found, one)
+            found += [one] if one and not found else []
+    return tuple(found)
+
+
 class Tracer:
-    """Traces the plain forwards and the other one after the same history, and compares them token by token."""
+    """Traces the plain forwards and the other one after the same history, and compares them token by token. Both may be
+    one replay, where the setting is the same."""
 
     def __init__(self, plain: Replay, other: Replay) -> None:
         self._plain, self._other = plain, other
 
-    def find(self) -> Parting | None:
-        """The first parting of the first token that has one. Raises EngineError where a probe cannot be looked into."""
+    def find(self) -> tuple[Parting, ...]:
+        """See `partings`. Raises EngineError where a probe cannot be looked into."""
+        return partings(self._traces())
+
+    def _traces(self) -> Iterator[tuple[int, Trace, Trace]]:
+        """One plain forward after the other, with the number of its first token, and the other forward."""
         width, step = self._other.asked.other.width, self._other.asked.plain.width
-        self._other.build(PastKind.FRESH)
+        self._other.ready(PastKind.FRESH)
         other = self._trace(self._other, self._other.start, width)
-        self._plain.build(PastKind.FRESH)
+        self._plain.ready(PastKind.FRESH)
         for at in range(0, width, step):
-            plain = self._trace(self._plain, self._plain.start + at, step)
-            for row in range(at, min(at + step, width)):
-                heals = plain.rows[row - at] == other.rows[row]
-                if found := parting(plain, other, (row - at, row), heals=heals):
-                    return found
+            yield at, self._trace(self._plain, self._plain.start + at, step), other
             self._plain.rows(self._plain.ids[self._plain.start + at :][:step], step)
-        return None
 
     def _trace(self, replay: Replay, at: int, width: int) -> Trace:
         if not isinstance(replay.probe, InspectsForwards):

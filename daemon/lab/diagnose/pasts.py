@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,24 @@ class Pasts:
         replay = self._replay
         replay.build(kind)
         cells = self._difference(self._parts())
-        rows = {width: replay.walk(width) for width in self._widths}
+        rows = {width: self._rows(width, whole=kind is PastKind.SINGLE) for width in self._widths}
         if not self._digest:
             self._digest, self._row = rows[self._plain][0], self._first_row(self._plain)
-        return PastFound(kind, classes(rows), tuple(self._scores(rows, width) for width in self._widths), cells)
+        groups = classes(rows)
+        shown = sorted({self._plain, replay.asked.other.width, *(group[0] for group in groups)})
+        return PastFound(kind, groups, tuple(self._scores(rows[width], width) for width in shown), cells)
 
-    def _scores(self, rows: Mapping[int, Sequence[bytes]], width: int) -> Scores:
-        equal, row = rows[width][0] == self._digest, self._first_row(width)
+    def _rows(self, width: int, *, whole: bool) -> list[bytes]:
+        """One forward's, or those of all proposals."""
+        replay = self._replay
+        if whole:
+            return replay.walk(width)
+        rows = replay.rows(replay.ids[replay.start : replay.start + width], width)
+        replay.back()
+        return rows
+
+    def _scores(self, rows: Sequence[bytes], width: int) -> Scores:
+        equal, row = rows[0] == self._digest, self._first_row(width)
         if row is None or self._row is None:
             return Scores(width, equal, None, None, None, None)
         below, best = np.argpartition(row, -2)[-2:]

@@ -9,6 +9,7 @@ import numpy as np
 from pilotfish.daemon.certify.probe_driver import Deadline
 from pilotfish.daemon.certify.reproductions import PastRound, Reproduction
 from pilotfish.daemon.lab.diagnose.diagnosis import PastKind
+from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import Probe
 
 MOST_PROPOSALS = 16
@@ -17,7 +18,10 @@ _SEED = 41
 
 
 class Replay:
-    """`asked` in the cells of `probe`. Its calls raise EngineError, and OutOfTime once the deadline has passed."""
+    """`asked` in the cells of `probe`, which nobody else uses meanwhile.
+
+    Its calls raise EngineError, and OutOfTime once the deadline has passed.
+    """
 
     def __init__(self, probe: Probe, asked: Reproduction, block: int, deadline: Deadline) -> None:
         self.probe, self.asked, self._block, self._deadline = probe, asked, block, deadline
@@ -30,14 +34,23 @@ class Replay:
         self._kind: PastKind | None = None  # of what the cells hold up to `start`
         self._filled = 0  # cells of rounds that were replayed, while the history is written
 
+    def ready(self, kind: PastKind) -> None:
+        """Have the cells before the pending id written in this way, anew only where they are not."""
+        if self._kind is kind:
+            self.back()
+        else:
+            self.build(kind)
+
     def build(self, kind: PastKind) -> None:
         """Write the cells before the pending id."""
-        self.probe.clear()
-        self._kind = None
+        held, self._kind = self._kind, None
         if kind is PastKind.FRESH:
+            self.probe.clear()
             self._feed(self.start)
         else:
-            self._feed(self.prompt - 1)
+            if held in (None, PastKind.FRESH) or not self.probe.cut(self.prompt - 1):
+                self.probe.clear()
+                self._feed(self.prompt - 1)
             self._filled = self.prompt - 1
             for round in self._singles() if kind is PastKind.SINGLE else self._rounds():
                 self._replay(round)
@@ -75,19 +88,25 @@ class Replay:
         return [PastRound(width, (), 1)] * (self.start + 1 - self.prompt)
 
     def _rounds(self) -> Sequence[PastRound]:
-        """As they were; else full blocks of the other width, all of which was accepted."""
+        """As they were; else blocks of the other width, all of which was accepted, the last one padded if it can be."""
         if self.asked.rounds:
             return self.asked.rounds
         width, found, at = self.asked.other.width, list[PastRound](), self.prompt
         while at < self.start + 1:
             count = min(width, self.start + 1 - at)
-            found.append(PastRound(width, tuple(self.ids[at : at + count - 1]), count))
+            found.append(
+                PastRound(count if self.probe.obstacle else width, tuple(self.ids[at : at + count - 1]), count)
+            )
             at += count
         return found
 
     def _replay(self, round: PastRound) -> None:
         at = self._filled
         tokens = [self.ids[at], *round.proposed]
-        self.rows(tokens, max(round.width, len(tokens)))
+        width = max(round.width, len(tokens))
+        self.rows(tokens, width)
         self._filled = at + round.committed
-        self.probe.cut(self._filled)
+        if width > round.committed and not self.probe.cut(self._filled):
+            raise EngineError(
+                f"{self.asked.model}: rejected tokens cannot be cut from its cells: {self.probe.obstacle}"
+            )

@@ -16,9 +16,9 @@ Rebuilt = Callable[[Reproduction], tuple[Replay, Replay]]
 def part(plain: Replay, other: Replay) -> bool:
     """Whether the rows of the other forward are not the plain ones, after a prompt. Raises EngineError or OutOfTime."""
     width, step = other.asked.other.width, plain.asked.plain.width
-    other.build(PastKind.FRESH)
+    other.ready(PastKind.FRESH)
     theirs = other.rows(other.ids[other.start :][:width], width)
-    plain.build(PastKind.FRESH)
+    plain.ready(PastKind.FRESH)
     for at in range(0, width, step):
         ours = plain.rows(plain.ids[plain.start + at :][:step], step)
         if any(a != b for a, b in zip(ours, theirs[at:], strict=False)):

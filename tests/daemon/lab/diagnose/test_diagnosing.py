@@ -120,3 +120,4 @@ def test_ids_that_the_model_has_not_and_prefixes_without_room_are_refused():
 def test_where_time_runs_out_what_was_found_is_told():
     found = diagnosed(TracedProbe(split_attention), seconds=0)
     assert "time ran out" in found.notes[0]
+    assert (found.complete, found.classes) == (False, ())

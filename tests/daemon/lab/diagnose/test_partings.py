@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotfish.daemon.lab.diagnose.partings import parting
+from pilotfish.daemon.lab.diagnose.partings import parting, partings
 from pilotfish.hooks.inspection import Operation, Trace
 
 
@@ -50,7 +50,10 @@ def test_of_equal_shapes_with_several_such_axes_all_is_compared():
 
 def test_shapes_that_differ_otherwise_are_passed_over():
     """A mask that is longer, as another number of cells makes it."""
-    assert parting(trace(one("kq-0", "a", shape=(256, 1, 9, 1))), trace(one("kq-0", "xy", shape=(512, 2, 9, 1))), (0, 0)) is None
+    assert (
+        parting(trace(one("kq-0", "a", shape=(256, 1, 9, 1))), trace(one("kq-0", "xy", shape=(512, 2, 9, 1))), (0, 0))
+        is None
+    )
 
 
 def test_operations_are_paired_by_what_they_are_though_graphs_differ_and_numbers_too():
@@ -78,3 +81,13 @@ def test_titles_tell_attention_from_products_with_weights():
     assert title("SOFT_MAX") == "attention (SOFT_MAX)"
     assert title("ADD") == "ADD, x-1"
     assert title("MUL_MAT_ID", "blk.1.ffn_up_exps.weight") == "the product with blk.1.ffn_up_exps.weight (q6_K)"
+
+
+def test_where_a_tokens_rows_are_equal_in_spite_of_it_the_first_that_are_not_are_looked_for_too():
+    other = Trace((one("A-0", "Axx"), one("B-0", "bCx")), digests(*"rsx"))
+    first = Trace((one("A-0", "a"), one("B-0", "b")), digests("r"))
+    second = Trace((one("A-0", "x"), one("B-0", "c")), digests("t"))
+    healed, decisive = partings([(0, first, other), (1, second, other)])
+    assert (healed.name, healed.row, healed.heals) == ("A-0", 0, True)
+    assert (decisive.name, decisive.row, decisive.heals) == ("B-0", 1, False)
+    assert partings([(0, first, Trace(other.operations, digests(*"xsx")))])[0].heals is False
