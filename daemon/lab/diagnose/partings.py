@@ -80,8 +80,10 @@ def _layer(operations: Sequence[Operation], number: int) -> int | None:
 
 
 def partings(traces: Iterable[tuple[int, Trace, Trace]]) -> tuple[Parting, ...]:
-    """The first parting there is, and if that token's rows are equal in spite of it, the first of a token whose rows are
-    not. `traces` are the number of a plain forward's first token, that forward, and the other one."""
+    """The first parting there is, and if that token's rows are equal in spite of it, the first of one with other rows.
+
+    `traces` are the number of a plain forward's first token, that forward, and the other one.
+    """
     found: list[Parting] = []
     for at, plain, other in traces:
         for row in range(at, min(at + len(plain.rows), len(other.rows))):
