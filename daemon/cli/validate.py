@@ -14,6 +14,7 @@ from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.types import ENGINES, Config
+from pilotfish.daemon.drafters.promotions import Promotions
 from pilotfish.daemon.lab.engines_here import engine_for
 from pilotfish.daemon.lab.parity_subject import Subject
 from pilotfish.daemon.lab.prompt_beginnings import beginning_of
@@ -21,10 +22,11 @@ from pilotfish.daemon.lab.receipts.receipt_folder import write_receipt
 from pilotfish.daemon.lab.receipts.receipt_plots import MISSING, can_plot
 from pilotfish.daemon.lab.receipts.receipt_report import REPORT, report
 from pilotfish.daemon.lab.receipts.receipt_summary import SUMMARY, summary
-from pilotfish.daemon.lab.receipts.receipt_types import Receipt, RunVerdict
+from pilotfish.daemon.lab.receipts.receipt_types import PromotionThresholds, Receipt, RunVerdict
 from pilotfish.daemon.lab.receipts.redaction import redacted
 from pilotfish.daemon.lab.subjects import model_path, stock_lane
 from pilotfish.daemon.lab.validation.checked_prompts import AskedPrompt, checked, load_prompts, refusals_of_texts
+from pilotfish.daemon.lab.validation.promoting import settle_promotions
 from pilotfish.daemon.lab.validation.trial_plan import INTERLEAVED, ORDERS, TrialPlan, lengths_of
 from pilotfish.daemon.lab.validation.validation_course import ValidationCourse
 from pilotfish.daemon.lab.workloads import MODES, Mode
@@ -130,8 +132,10 @@ def command(
         raise UsageError("--execute: where is the receipt to go? Name a new folder with --output")
     if output.exists() and any(output.iterdir()):
         raise UsageError(f"--output {output}: it is not empty; name a new folder")
-    receipt = _validated(wish)
+    receipt, promoted = _validated(wish, output)
     _write(redacted(receipt) if redact else receipt, output)
+    for line in promoted:
+        out.print(line, markup=False, soft_wrap=True)
     sys.exit(1 if receipt.verdict is RunVerdict.FAILED else 0)
 
 
@@ -163,7 +167,8 @@ def _tell_plan(wish: ValidationWish) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _validated(wish: ValidationWish) -> Receipt:
+def _validated(wish: ValidationWish, output: Path) -> tuple[Receipt, list[str]]:
+    """The receipt, and what became of promotions."""
     started = time.monotonic()
     subject = Subject.load(
         wish.path,
@@ -176,8 +181,8 @@ def _validated(wish: ValidationWish) -> Receipt:
         plugins=wish.config.plugins,
     )
     try:
-        course = _course(wish, subject, time.monotonic() - started)
-        return _followed(course)
+        receipt = _followed(_course(wish, subject, time.monotonic() - started))
+        return receipt, list(settle_promotions(Promotions(state_dir()), subject, receipt, str(output.absolute())))
     finally:
         subject.close()
 
@@ -185,7 +190,7 @@ def _validated(wish: ValidationWish) -> Receipt:
 def _course(wish: ValidationWish, subject: Subject, load_seconds: float) -> ValidationCourse:
     prompts = "lane" if wish.unsafe_lane else wish.config.engine.prompts
     subject.read_prompts(prompts)
-    beginning = beginning_of(read_metadata(wish.path), state_dir())
+    beginning, promotion = beginning_of(read_metadata(wish.path), state_dir()), wish.config.promotion
     return ValidationCourse(
         subject=subject,
         model=wish.model,
@@ -193,6 +198,7 @@ def _course(wish: ValidationWish, subject: Subject, load_seconds: float) -> Vali
         prompted=checked(subject, wish.prompts, beginning, wish.plan.tokens),
         mode=wish.mode,
         prompts=prompts,
+        thresholds=PromotionThresholds(promotion.min_gain, promotion.max_first_token_loss),
         control=wish.control,
         unsafe_lane=wish.unsafe_lane,
         load_seconds=load_seconds,

@@ -172,9 +172,10 @@ def acceptance_by_position(trials: Sequence[TrialRecord]) -> list[tuple[int, int
 
 
 def plain_step(receipt: Receipt) -> float | None:
-    """Median seconds of a plain decoding round; None where there was none."""
+    """Mean seconds of a plain decoding round; None where there was none."""
     plain = [trial for trial in receipt.trials if trial.kind is TrialKind.PLAIN and is_sound(trial)]
-    return median(round.times.total for trial in plain for round in trial.rounds)
+    found = mean_round([round for trial in plain for round in trial.rounds])
+    return found.total if found else None
 
 
 def bursts(trial: TrialRecord) -> list[int]:

@@ -57,10 +57,12 @@ def _svg(receipt: Receipt, draw: Draw) -> bytes:
 
     with rc_context({"svg.hashsalt": "pilotfish", "svg.fonttype": "path"}):  # the same figures give the same file
         rows = len(groups_of(receipt))
-        picture = Figure(figsize=(8.0, 1.6 + 0.42 * max(rows, 4)), layout="constrained")
+        picture = Figure(figsize=(8.0, 1.9 + 0.42 * max(rows, 4)), layout="constrained")
         panel = picture.subplots()
         panel.spines[["top", "right"]].set_visible(False)
         draw(receipt, panel)
+        labelled = panel.get_legend_handles_labels()
+        picture.legend(*labelled, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
         file = io.BytesIO()
         picture.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return file.getvalue()
@@ -75,12 +77,11 @@ def _rates(receipt: Receipt, panel: Any) -> None:
         rates = [rate for trial in _sound(receipt, group) if (rate := rate_of(trial)) is not None]
         panel.plot(rates, [y] * len(rates), "o", color="black", markersize=3, alpha=0.6)
         if group.rate is not None:
-            panel.annotate(f" {group.rate:.1f}", (max([*rates, group.rate]), y), va="center", fontsize="small")
+            panel.annotate(f" median {group.rate:.1f}", (max([*rates, group.rate]), y), va="center", fontsize="small")
     if plain := next((group.rate for group in groups if not group.drafter), None):
         panel.axvline(plain, color=_LINE, linewidth=1, label="plain median")
         asked = plain * (1 + receipt.settings.thresholds.min_gain)
         panel.axvline(asked, color=_LINE, linewidth=1, linestyle=":", label="what promotion asks for")
-        panel.legend(frameon=False, fontsize="small", loc="lower right")
     panel.margins(x=0.12)
     panel.set_xlabel("committed tokens per second, from the request to the end")
 
@@ -98,7 +99,6 @@ def _acceptance(receipt: Receipt, panel: Any) -> None:
     panel.set_xlabel("place in the proposal")
     panel.set_ylabel("accepted of proposed")
     panel.grid(alpha=0.3)
-    panel.legend(frameon=False, fontsize="small")
 
 
 def _costs(receipt: Receipt, panel: Any) -> None:
@@ -106,9 +106,10 @@ def _costs(receipt: Receipt, panel: Any) -> None:
     groups = [group for group in groups_of(receipt) if group.mean_round]
     step = plain_step(receipt)
     _names(panel, groups)
+    there = {part: colour for part, colour in _PARTS.items() if any(getattr(g.mean_round, part) for g in groups)}
     for y, group in enumerate(groups):
         left = 0.0
-        for part, colour in _PARTS.items():
+        for part, colour in there.items():
             width = 1000 * (getattr(group.mean_round, part) or 0.0)
             panel.barh(y, width, _BAR, left=left, color=colour, label=part if y == 0 else None)
             left += width
@@ -117,7 +118,6 @@ def _costs(receipt: Receipt, panel: Any) -> None:
             label = "gain line: plain time of the same tokens" if y == 0 else None
             panel.plot([gain, gain], [y - _BAR / 2 - 0.1, y + _BAR / 2 + 0.1], color=_LINE, linewidth=2, label=label)
     panel.set_xlabel("milliseconds of a mean round")
-    panel.legend(frameon=False, fontsize="small", loc="best")
 
 
 def _first_tokens(receipt: Receipt, panel: Any) -> None:
@@ -134,7 +134,6 @@ def _first_tokens(receipt: Receipt, panel: Any) -> None:
     panel.set_xlim(left=0)
     panel.margins(x=0.12)
     panel.set_xlabel("milliseconds from the request to the first arrival; every answer reads its prompt")
-    panel.legend(frameon=False, fontsize="small", loc="best")
 
 
 def _names(panel: Any, groups: Sequence[GroupFigures]) -> None:

@@ -82,7 +82,7 @@ class ValidationCourse:
     def _records(self, asking: TrialAsking) -> Iterator[TrialRecord]:
         prompts = {prompt.name: prompt for prompt in self.prompted.prompts}
         for number, planned in enumerate(self.plan.trials(self.longest)):
-            record = _Trial(self, asking, planned, prompts[planned.prompt], planned.name(number)).record()
+            record = TrialInTheMaking(self, asking, planned, prompts[planned.prompt], planned.name(number)).record()
             if record.kind is TrialKind.PLAIN and record.verdict is TrialVerdict.REFERENCE:
                 self._plain[record.prompt] = record
             yield record
@@ -132,7 +132,7 @@ class ValidationCourse:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class TrialInTheMaking:
     """One planned trial on its way to a record."""
 
     course: ValidationCourse
