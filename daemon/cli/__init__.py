@@ -20,6 +20,7 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "bench": "bench",
     "certificates": "certificates",
     "certify": "certify",
+    "compare": "compare",
     "conformance": "conformance",
     "daemon": "daemon",
     "demo": "demo",
