@@ -174,7 +174,8 @@ class TrialRecord:
     """One answer. `name` is unique in its receipt: `RECEIPT#NAME` is how commands are told of it.
 
     `compared_with` names the trial whose ids this one's were compared with; "" for a reference. `prompt` is the
-    prompt's name; ids and text are None where the receipt is redacted, and of a control there are no ids.
+    prompt's name; ids and text are None where the receipt is redacted, and of a control there are no ids: its
+    `differs_at` counts bytes of text.
     """
 
     name: str
@@ -224,7 +225,7 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True)
 class DrafterJudgement:
-    """What a drafter at one length came to. `ratio` is None where an answer diverged: its rates are diagnostic."""
+    """What a drafter at one length came to. Answers that diverged enter no rate; None where none is left."""
 
     drafter: str
     length: str
