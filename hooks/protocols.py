@@ -1,7 +1,7 @@
 """What a drafter, a bridge and a verifier are. Plain protocols: hooks hand objects over, these do the work.
 
-Each stands with its subject, in `drafter`, `bridge`, `target`, `target_capabilities`, `probe` and `verifier` beside
-this module, and all of them can be imported from here.
+Each stands with its subject, in `drafter`, `bridge`, `target`, `target_capabilities`, `probe`, `inspection` and
+`verifier` beside this module, and all of them can be imported from here.
 
 A session's life, as the coordinator drives it::
 
@@ -27,7 +27,7 @@ it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, 
 `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
 `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RestoresStates`, `RemembersConversations`,
 `KeepsConversations` and `ReadsPromptsFast`; of its sessions, `ShiftsContext`; of its probes, `ReadsLogits`,
-`StepsTogether`, `ReadsPromptsApart`, `TellsEdges` and `RestoresStates`.
+`StepsTogether`, `ReadsPromptsApart`, `TellsEdges`, `RestoresStates` and `InspectsForwards`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from pilotfish.hooks.drafter import (
     SpeaksVocabulary,
     TellsStatus,
 )
+from pilotfish.hooks.inspection import InspectsForwards
 from pilotfish.hooks.probe import Probe, ReadsLogits, ReadsPromptsApart, StepsTogether, TellsEdges
 from pilotfish.hooks.target import Rows, ShiftsContext, TargetEngine, TargetSession, Tokenizer
 from pilotfish.hooks.target_capabilities import (
@@ -77,6 +78,7 @@ __all__ = [
     "DrafterFactory",
     "HasSlots",
     "Host",
+    "InspectsForwards",
     "KeepsConversations",
     "LoadableDrafter",
     "MayEnd",

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish import __version__
+from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.drafters.promotions import FOLDER
 from pilotfish.daemon.runner.launch_arguments import Launch
 
 _OF_THE_SERVER = ("host", "port", "alias", "blob")  # fields of a launch that change nothing about how it computes
@@ -35,11 +37,17 @@ def circumstances(
          if field.name not in _OF_THE_SERVER},
         [config.speculation.parity, config.speculation.max_width, config.drafters.order, config.plugins.folders],
         dataclasses.asdict(config.engine),
+        _promoted() if config.speculation.require_promotion else None,
         sorted((name, value) for name, value in environment.items() if name.startswith(_ENGINES_READ)),
         [os.cpu_count(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None],
         sorted(_states(packages, stock)),
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()[:32]
+
+
+def _promoted() -> list[str]:
+    """Every promotion there is: where the config wants them, a new one may give a model something to gain."""
+    return sorted(path.name for path in (state_dir() / FOLDER).glob("*.json"))
 
 
 def _states(packages: Iterable[str], stock: Path | None) -> Iterator[Any]:

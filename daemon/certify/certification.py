@@ -11,11 +11,12 @@ from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, 
 from pilotfish.daemon.certify.certifier import BUDGET, Certifier
 from pilotfish.daemon.certify.lanes import MAX_WIDTH
 from pilotfish.daemon.certify.left_to_stock import LeftToStock
-from pilotfish.daemon.certify.probe_driver import Deadline
+from pilotfish.daemon.certify.probe_driver import Deadline, GivenIds
 from pilotfish.daemon.certify.probe_process import RemoteProbe
+from pilotfish.daemon.certify.reproductions import Reproduction
 from pilotfish.daemon.certify.suitability import Suitability
 from pilotfish.daemon.certify.task import CertificationTask, Progress, silent
-from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.errors import EngineError, UsageError
 from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Parity, TargetPin
@@ -31,13 +32,15 @@ def certify(
     parity: Parity = Parity.LANE,
     budget: float = BUDGET,
     prompts_apart: bool = True,
+    regressions: Sequence[Reproduction] = (),
     progress: Progress = silent,
 ) -> tuple[Certificate, Path | None]:
     """Certify `pin` and keep the certificate under `options.state_dir`; the certificate and its file, None if not kept.
 
     The fastest exact lane of any of `verifiers` is chosen, for as many requests at once as the launch has slots, and
-    with long prompts read as fast as an engine can if `prompts_apart`. Raises EngineError when none of them offers a
-    probe, EngineError or BrokenModel when none loads the model.
+    with long prompts read as fast as an engine can if `prompts_apart`. The widths of the lane are compared after the
+    prefixes of `regressions`, too. Raises UsageError for one with ids that the model has not, EngineError when none of
+    them offers a probe, EngineError or BrokenModel when none loads the model.
     """
     identity = identity_for(pin, verifiers, options, parity)
     if identity is None:
@@ -62,12 +65,20 @@ def certify(
         architecture=pin.architecture,
         quantization=pin.quantization,
         size=size_of(pin),
+        regressions=tuple(_checked(one, pin) for one in regressions),
     )
     certificate = Certifier(task, open_probe, budget=budget, deadline=deadline, progress=progress).run()
     kept = CertificateStore(options.state_dir).put(certificate) if certificate.conclusive else None
     if kept:
         LeftToStock(options.state_dir, pin.path).forget()
     return certificate, kept
+
+
+def _checked(regression: Reproduction, pin: TargetPin) -> GivenIds:
+    most = max((*regression.prefix, *regression.following))
+    if pin.tokenizer.n_vocab and most >= pin.tokenizer.n_vocab:
+        raise UsageError(f"a regression probe of {regression.model} has the id {most}, which {pin.name} has not")
+    return GivenIds(regression.prefix, regression.following)
 
 
 def size_of(pin: TargetPin) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pilotfish.daemon.certify.lanes import Measured, Site, agree, ranges
 from pilotfish.daemon.certify.measure import GLANCE_ROWS, glance
-from pilotfish.daemon.certify.probe_driver import FEW, OutOfTime, ProbeDriver
+from pilotfish.daemon.certify.probe_driver import FEW, GIVEN, OutOfTime, ProbeDriver
 from pilotfish.hooks.protocols import TellsEdges
 from pilotfish.hooks.types import Lane, Parity
 
@@ -61,6 +61,7 @@ class Evidence:
         """Gather until every width has TARGET_ROWS in every regime, or time is out."""
         tested = False
         try:
+            self._regressions()
             self._rejections()
             self._prefixes()
             tested = True
@@ -78,6 +79,17 @@ class Evidence:
         if self.compared < self._limit:
             self.findings.append(f"compared up to {self.compared} of {self._driver.probe.n_ctx} tokens of context")
         self._end_at(min(self.compared, self._limit))
+
+    def _regressions(self) -> None:
+        """Where forwards were seen to part before: the last id of each given prefix leads the block."""
+        for number, (prefix, _) in enumerate(self._driver.material.given, GIVEN):
+            start = len(prefix) - 1
+            if start + GLANCE_ROWS > self._limit:
+                self.findings.append(f"a regression probe of {len(prefix)} ids does not fit the lane's context")
+                continue
+            rows = glance(self._driver, Site(number, start, GLANCE_ROWS), self.lane.widths, self._base)
+            differ = [width for width in rows if not agree(rows[width], rows[self._base])]
+            self._drop(differ, f"differs after the {len(prefix)} ids of a regression probe")
 
     def _rejections(self) -> None:
         """Forwards of which only a part is kept: rows must not see what follows them, nor what was cut before."""

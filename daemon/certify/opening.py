@@ -46,4 +46,5 @@ class Opener:
         self._text = text
         self.versions[setting.engine] = probe.engine.version
         block = prompt_block(self._task.options, setting.engine)
-        return Opened(setting, ProbeDriver(probe, Material(probe.n_vocab, text, self._task.bos), deadline, block), load)
+        material = Material(probe.n_vocab, text, self._task.bos, self._task.regressions)
+        return Opened(setting, ProbeDriver(probe, material, deadline, block), load)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from pilotfish.daemon.certify.lanes import Site
 from pilotfish.hooks.protocols import Probe
 
-FEW = 1000  # the number of a material
+FEW, GIVEN = 1000, 2000  # the numbers of materials
 _SEED = 23
 
 
@@ -40,15 +42,25 @@ class Deadline:
         return Deadline(min(seconds, self.left), self._clock)
 
 
+class GivenIds(NamedTuple):
+    """Ids after which forwards were seen to part; the last of `prefix` is the first of the forward."""
+
+    prefix: tuple[int, ...]
+    following: tuple[int, ...]
+
+
 class Material:
     """Token sequences of any length, the same in every process: even numbers are random ids, odd ones text, and FEW
-    has two ids only, in random order, so that the same experts get most rows of a block.
-
+    has two ids only, in random order, so that the same experts get most rows of a block. From GIVEN on they are
+    `given`, and random ids follow.
 
     Text begins with `bos` if there is one: without it the rows of a model that expects it scatter several times as far.
     """
 
-    def __init__(self, n_vocab: int, text: Sequence[int], bos: int | None = None) -> None:
+    def __init__(
+        self, n_vocab: int, text: Sequence[int], bos: int | None = None, given: Sequence[GivenIds] = ()
+    ) -> None:
+        self.given = given
         self._n_vocab = n_vocab
         self._text = list(text)
         self._begin = [] if bos is None else [bos]
@@ -62,14 +74,15 @@ class Material:
         return known[:length]
 
     def _make(self, number: int, length: int) -> list[int]:
-        if number % 2 and self._text:
+        if number % 2 and self._text and number < GIVEN:
             begin = (number // 2 * 97) % len(self._text)
             turned = self._text[begin:] + self._text[:begin]
             return [*self._begin, *(turned * (length // len(turned) + 1))][:length]
         most = 2 if number == FEW else self._n_vocab
         # a longer draw from the same seed begins like a shorter one
         random = np.random.default_rng(_SEED + number)
-        return [int(id) for id in random.integers(0, most, length)]
+        known = [*itertools.chain(*self.given[number - GIVEN])] if number >= GIVEN else []
+        return [*known, *(int(id) for id in random.integers(0, most, length))][:length]
 
 
 class ProbeDriver:

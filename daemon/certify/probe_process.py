@@ -17,9 +17,11 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from pilotfish.daemon.certify.inspection_wire import parts_from_json, trace_from_json
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
 from pilotfish.daemon.certify.probe_wire import BROKEN, PAYLOAD, options_to_json, pin_to_json, setting_to_json
 from pilotfish.hooks.errors import BrokenModel, EngineError
+from pilotfish.hooks.inspection import CellsPart, Trace
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, JointStep, TargetPin
 
 Answer = tuple[dict[str, Any], bytes]  # and the raw bytes that came with it
@@ -85,6 +87,14 @@ class RemoteProbe:
         answer, rows = self._ask({"op": "logits", "tokens": list(tokens), "width": width})
         self.seconds = answer["seconds"]
         return rows
+
+    def trace(self, tokens: Sequence[int], width: int) -> Trace:
+        """One forward, looked into. Raises EngineError where the verifier's probe cannot do that."""
+        return trace_from_json(self._ask({"op": "trace", "tokens": list(tokens), "width": width})[0]["trace"])
+
+    def cells(self, since: int) -> tuple[CellsPart, ...]:
+        """What the cells hold. Raises EngineError as `trace`."""
+        return parts_from_json(self._ask({"op": "cells", "since": since})[0]["parts"])
 
     def together(self, sequences: int, *, exact: bool) -> JointStep | None:
         """Plain steps of several requests in one forward; None where the verifier's probe has no such thing."""

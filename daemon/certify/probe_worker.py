@@ -11,12 +11,14 @@ import os
 import sys
 from typing import IO, Any
 
+from pilotfish.daemon.certify.inspection_wire import parts_to_json, trace_to_json
 from pilotfish.daemon.certify.probe_wire import BROKEN, PAYLOAD, options_from_json, pin_from_json, setting_from_json
 from pilotfish.daemon.config import files
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
 from pilotfish.hooks.protocols import (
     CertifiableVerifier,
+    InspectsForwards,
     Probe,
     ReadsLogits,
     ReadsPromptsApart,
@@ -77,6 +79,10 @@ def _call(probe: Probe, call: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
             case "logits":
                 rows = _logits(probe, call["tokens"], call["width"])
                 return {"seconds": probe.seconds}, rows
+            case "trace":
+                return {"trace": trace_to_json(_inspected(probe).trace(call["tokens"], call["width"]))}, b""
+            case "cells":
+                return {"parts": parts_to_json(_inspected(probe).cells(call["since"]))}, b""
             case "feed":
                 probe.feed(call["tokens"])
                 return {"seconds": probe.seconds}, b""
@@ -102,6 +108,12 @@ def _logits(probe: Probe, tokens: list[int], width: int) -> bytes:
     if not isinstance(probe, ReadsLogits):
         raise EngineError(f"the verifier {probe.engine.name!r} does not give its rows away")
     return probe.logits(tokens, width)
+
+
+def _inspected(probe: Probe) -> InspectsForwards:
+    if not isinstance(probe, InspectsForwards):
+        raise EngineError(f"the verifier {probe.engine.name!r} cannot be looked into while it computes")
+    return probe
 
 
 def _error(error: PilotfishError) -> dict[str, Any]:

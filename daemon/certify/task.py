@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pilotfish.daemon.certify.certificate import Identity
-from pilotfish.daemon.certify.probe_driver import Deadline
+from pilotfish.daemon.certify.probe_driver import Deadline, GivenIds
 from pilotfish.daemon.certify.suitability import Suitability
 from pilotfish.daemon.config.types import STOCK_ENGINE
 from pilotfish.hooks.protocols import Probe
@@ -37,3 +37,4 @@ class CertificationTask:
     architecture: str = ""
     quantization: str = ""
     size: int = 0  # bytes of the weights
+    regressions: tuple[GivenIds, ...] = ()  # after whose prefixes every width of the lane is compared, too

@@ -20,9 +20,11 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "bench": "bench",
     "certificates": "certificates",
     "certify": "certify",
+    "compare": "compare",
     "conformance": "conformance",
     "daemon": "daemon",
     "demo": "demo",
+    "diagnose": "diagnose",
     "doctor": "doctor",
     "draft-host": "draft_host",
     "explain": "explain",
@@ -31,11 +33,13 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "models": "models",
     "pair": "pair",
     "parity": "parity",
+    "receipt": "receipt",
     "off": "toggle:off",
     "on": "toggle:on",
     "run": "run",
     "serve": "serve",
     "status": "status",
+    "validate": "validate",
 }
 COMMAND_ENTRY_POINTS = "pilotfish.commands"  # what other parts, and other distributions, add
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _CACHE_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])
 
+_PROBE = "Compare the lane's widths after the prefix of this reproduction, too (pilotfish diagnose); may be repeated."
 _PARALLEL = "Requests at a time, as the launch sets them (OLLAMA_NUM_PARALLEL)."
 
 
@@ -37,6 +38,7 @@ _PARALLEL = "Requests at a time, as the launch sets them (OLLAMA_NUM_PARALLEL)."
 @click.option("--cache-type-v", type=_CACHE_TYPES, help="As the launch sets it (OLLAMA_KV_CACHE_TYPE).")
 @click.option("--flash/--no-flash", "flash_attention", default=None, help="As the launch sets it.")
 @click.option("--engine", type=click.Choice(CHOICES), help="What may compute; the config's choice by default.")
+@click.option("--probe", "probes", multiple=True, type=click.Path(path_type=Path), help=_PROBE)
 @click.option("--parity", type=click.Choice(["lane", "stock"]), help="The promise wanted; the config's by default.")
 def command(
     model: str,
@@ -45,6 +47,7 @@ def command(
     root: Path | None,
     engine: str | None,
     parity: str | None,
+    probes: tuple[Path, ...],
     **launch: int | str | None,
 ) -> None:
     """Find the engine and the lane of MODEL, a name in the store or a .gguf file, and keep them for the next load.
@@ -52,6 +55,7 @@ def command(
     A certificate holds for the launch settings it was made with: give those that Ollama will use.
     """
     from pilotfish.daemon.certify.certification import certify
+    from pilotfish.daemon.certify.reproductions import read_reproduction
     from pilotfish.daemon.config import files
     from pilotfish.daemon.config.paths import state_dir
     from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
@@ -72,10 +76,10 @@ def command(
     verifiers = fit_verifiers(registry, engines_of(STOCK_ENGINE if wanted is Parity.STOCK else choice), options)
     for remark in registry.remarks:
         err.print(f"not among the engines: {remark}", style="yellow", markup=False, soft_wrap=True)
+    asked: dict[str, Any] = {"parity": wanted, "budget": budget, "prompts_apart": apart}
+    asked |= {"regressions": [read_reproduction(path) for path in probes]}
     with _progress(budget) as report:
-        certificate, path = certify(
-            pin, verifiers, options, parity=wanted, budget=budget, prompts_apart=apart, progress=report
-        )
+        certificate, path = certify(pin, verifiers, options, **asked, progress=report)
     if as_json:
         click.echo(json.dumps(certificate.to_json(), indent=2))
     else:

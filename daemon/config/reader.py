@@ -20,6 +20,7 @@ from pilotfish.daemon.config.types import (
     Front,
     ModelSettings,
     Plugins,
+    Promotion,
     Speculation,
     Verifiers,
     model_key,
@@ -36,6 +37,7 @@ def parse(table: Mapping[str, Any], path: Path | None = None) -> Config:
     config = Config(
         speculation=_speculation(top.section("speculation")),
         drafters=_drafters(top.section("drafters")),
+        promotion=_promotion(top.section("promotion")),
         verifiers=Verifiers(top.section("verifiers").tables()),
         models=_models(top.section("models")),
         plugins=_plugins(top.section("plugins"), base),
@@ -53,6 +55,7 @@ def to_table(config: Config) -> dict[str, Any]:
     return {
         "speculation": asdict(config.speculation),
         "drafters": {"order": list(config.drafters.order), **config.drafters.tables},
+        "promotion": asdict(config.promotion),
         "verifiers": dict(config.verifiers.tables),
         "models": {name: _said(settings) for name, settings in config.models.items()},
         "plugins": {"folders": [str(folder) for folder in config.plugins.folders]},
@@ -75,6 +78,7 @@ def _speculation(section: Section) -> Speculation:
         max_loss=section.real("max_loss", default.max_loss, 0.0, 1.0),
         max_width=section.whole("max_width", default.max_width, 1, MAX_WIDTH),
         deadline_ms=section.whole("deadline_ms", default.deadline_ms, 1, 60_000),
+        require_promotion=section.flag("require_promotion", default.require_promotion),
     )
     section.warn_unknown()
     return read
@@ -82,6 +86,16 @@ def _speculation(section: Section) -> Speculation:
 
 def _drafters(section: Section) -> Drafters:
     return Drafters(section.strings("order", Drafters().order), section.tables())
+
+
+def _promotion(section: Section) -> Promotion:
+    default = Promotion()
+    read = Promotion(
+        min_gain=section.real("min_gain", default.min_gain, 0.0, 10.0),
+        max_first_token_loss=section.real("max_first_token_loss", default.max_first_token_loss, 0.0, 10.0),
+    )
+    section.warn_unknown()
+    return read
 
 
 def _models(section: Section) -> dict[str, ModelSettings]:

@@ -29,6 +29,7 @@ class Speculation:
     max_loss: float = 0.01  # share of the plain time that may be lost by trying
     max_width: int = 16  # tokens in one forward: the pending one and the proposals
     deadline_ms: int = 250  # how long a drafter that is not inline may take to propose
+    require_promotion: bool = False  # only drafters that `pilotfish validate` promoted for the model and its lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,14 @@ class Drafters:
 
     order: tuple[str, ...] = ("suffix",)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """`[promotion]`: what a drafter must reach in `pilotfish validate`, beside exactness; shares of what plain is."""
+
+    min_gain: float = 0.15  # of the median rate, from the request to the end
+    max_first_token_loss: float = 0.10  # of the p95 time to the first token
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +107,7 @@ class Config:
 
     speculation: Speculation = field(default_factory=Speculation)
     drafters: Drafters = field(default_factory=Drafters)
+    promotion: Promotion = field(default_factory=Promotion)
     verifiers: Verifiers = field(default_factory=Verifiers)
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
     plugins: Plugins = field(default_factory=Plugins)

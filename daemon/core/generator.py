@@ -19,6 +19,7 @@ from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.core.turns import Turns
 from pilotfish.daemon.drafters.guard import Guard
 from pilotfish.daemon.drafters.pool import DrafterPool
+from pilotfish.daemon.drafters.promotions import Promotions, PromotionSubject
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import HasSlots, TargetEngine
 from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
@@ -29,10 +30,11 @@ log = logging.getLogger("pilotfish.generator")
 
 @dataclass(frozen=True, slots=True)
 class _InForce:
-    """What a request is answered with."""
+    """What a request is answered with; `order` are the drafters that may be used, in the order of preference."""
 
     config: Config
     registry: Registry
+    order: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Generator:
     Every call comes from the engine's thread, but for `reconfigure` and the properties, which are safe from any.
     `controller` makes a request's controller; the lab passes one that speculates whether or not it pays. `costs` is
     what is known of the engine's costs already. `pool` holds the drafters; one that can load nothing by default.
+    `promotions` are asked where the config wants them to be; none by default.
     """
 
     def __init__(
@@ -68,11 +71,13 @@ class Generator:
         controller: Callable[..., Controller] = Controller,
         costs: CostModel | None = None,
         pool: DrafterPool | None = None,
+        promotions: Promotions | None = None,
     ) -> None:
         self.engine = engine
         self.pin = pin
         self.slots = engine.slots if isinstance(engine, HasSlots) else 1  # requests that may be answered at a time
-        self._in_force = _InForce(config, registry)
+        self._promotions = promotions or Promotions(None)
+        self._in_force = _InForce(config, registry, self._allowed(config))
         self._costs = costs or CostModel(engine.lane.widths, going_back_of(engine))
         self._turns = Turns(engine, self._costs)
         self._controller = controller
@@ -94,6 +99,11 @@ class Generator:
         return self._in_force.registry
 
     @property
+    def order(self) -> tuple[str, ...]:
+        """The drafters that the next request may be answered with, in the order of preference."""
+        return self._in_force.order
+
+    @property
     def totals(self) -> Totals:
         """What was done so far."""
         return self._totals
@@ -101,7 +111,7 @@ class Generator:
     @property
     def standing(self) -> Standing:
         """Whether the next request will be answered with drafts, and if not, why."""
-        refusal = self._refusal(self.config)
+        refusal = self._refusal(self._in_force)
         if not self.config.speculation.enabled:
             return Standing("off", refusal)
         if refusal:
@@ -114,7 +124,7 @@ class Generator:
         return {
             "model": self.pin.name,
             "lane": {"name": lane.name, "parity": lane.parity, "widths": list(lane.widths), "reason": lane.reason},
-            "drafters": list(self.config.drafters.order),
+            "drafters": list(self.order),
             "pool": self._pool.describe(),
             "state": standing.state,
             "reason": standing.reason,
@@ -129,7 +139,7 @@ class Generator:
         Requests that are being answered keep what they began with.
         """
         # One assignment, read once per request: a request sees the old pair or the new one, never a mixture.
-        self._in_force = _InForce(config, registry or self._in_force.registry)
+        self._in_force = _InForce(config, registry or self._in_force.registry, self._allowed(config))
         self._parked = ""
         self._fill_pool()
 
@@ -145,8 +155,15 @@ class Generator:
 
     def _fill_pool(self) -> None:
         """Drafters only hold memory while they may be used."""
-        config, registry = self._in_force.config, self._in_force.registry
-        self._pool.use(registry, () if self._refusal(config) else config.drafters.order)
+        in_force = self._in_force
+        self._pool.use(in_force.registry, () if self._refusal(in_force) else in_force.order)
+
+    def _allowed(self, config: Config) -> tuple[str, ...]:
+        """The config's drafters, or those of them that are promoted for this model in its lane."""
+        if not config.speculation.require_promotion:
+            return config.drafters.order
+        subject = PromotionSubject.of(self.pin, self.engine.engine, self.engine.lane)
+        return self._promotions.among(subject, config.drafters)
 
     def generate(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:
         """Run `request` to its end, calling `emit` with each round's tokens. Raises RequestError or EngineError."""
@@ -159,7 +176,7 @@ class Generator:
         """Open a slot for `request`, which gets its first turn later. Raises RequestError or EngineError."""
         in_force = self._in_force
         limits, registry = in_force.config.speculation, in_force.registry
-        speculates = self._speculates(request, in_force.config)
+        speculates = self._speculates(request, in_force)
         guards = self._pool.guards(registry, request.prompt, limits.deadline_ms / 1000) if speculates else []
         controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
         self._controlling = controller
@@ -191,11 +208,12 @@ class Generator:
         if speculated:
             self._parked = "drafts did not pay at the end of the last answer" if controller.parked else ""
 
-    def _speculates(self, request: GenerationRequest, config: Config) -> bool:
-        return request.speculate and not self._refusal(config)
+    def _speculates(self, request: GenerationRequest, in_force: _InForce) -> bool:
+        return request.speculate and not self._refusal(in_force)
 
-    def _refusal(self, config: Config) -> str:
+    def _refusal(self, in_force: _InForce) -> str:
         """Why no request is answered with drafts; empty when they may be."""
+        config = in_force.config
         lane, wanted = self.engine.lane, config.speculation.parity
         if not config.speculation.enabled:
             return f"switched off in {config.path or 'the config'}"
@@ -203,4 +221,6 @@ class Generator:
             return lane.reason or "no forward wider than one token gives the same ids"
         if not lane.parity.keeps(wanted):
             return f"the lane {lane.name!r} has parity '{lane.parity}', the config asks for '{wanted}'"
+        if config.speculation.require_promotion and not in_force.order:
+            return "no drafter is promoted for it in its lane; `pilotfish validate MODEL --execute` tries them"
         return ""

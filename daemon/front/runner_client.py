@@ -56,6 +56,14 @@ class RunnerClient:
         """The prompt of a chat, and under `pilotfish` how its answer is read."""
         return await self._post("/apply-template", {**chat, "answer_format": True})
 
+    async def explain(self) -> dict[str, Any]:
+        """What the runner's controller knows and what became of its drafters; see `Generator.explain`."""
+        with _lost_connections():
+            async with self._session.get(f"{self._base}/pilotfish/explain") as response:
+                await _raise_for_status(response)
+                found: dict[str, Any] = await response.json()
+                return found
+
     async def tokenize(self, text: str, *, add_special: bool = True) -> list[int]:
         """Token ids of `text`, with special tokens recognised, as `/completion` would read it."""
         body = {"content": text, "add_special": add_special, "parse_special": True}

@@ -40,7 +40,7 @@ class System:
 
     A system with a `server` is started, one with a `url` is there already. `part` is its name without the engine that
     computes, which pilotfish's systems have. `replay` is the table of a drafter that knows the answer
-    (`bench_replay`); without it pilotfish drafts as configured.
+    (`bench_replay`); without it pilotfish drafts as configured, or with `drafters` where these are given.
     """
 
     name: str
@@ -52,6 +52,7 @@ class System:
     replay: Mapping[str, Any] | None = None
     part: str = ""
     engine: str = ""
+    drafters: Drafters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,8 @@ def _write_config(system: System, bed: Bed) -> Path:
         daemon=Daemon(),
         models={},
     )
+    if system.drafters is not None:
+        config = replace(config, drafters=system.drafters)
     if system.replay is not None:
         table = {**system.replay, "recording": str(bed.recording(system))}
         drafters = Drafters((bench_replay.NAME,), {bench_replay.NAME: table})

@@ -33,13 +33,18 @@ def find_llama_server(named: Path | None = None) -> Path | None:
     return Path(on_path) if on_path else None
 
 
-def ngram_modes(server: Path) -> tuple[str, ...]:
-    """The values of `--spec-type` that speculate from n-grams, as this build names them.
+def speculative_modes(server: Path) -> tuple[str, ...]:
+    """The values of `--spec-type`, as this build names them; () of one that has none.
 
-    A build that has none gives (). Raises EngineError when the program does not run.
+    Raises EngineError when the program does not run.
     """
     found = _TYPES.search(_said(server, "--help"))
-    return tuple(name for name in found[1].split(",") if name.startswith("ngram")) if found else ()
+    return tuple(found[1].split(",")) if found else ()
+
+
+def ngram_modes(server: Path) -> tuple[str, ...]:
+    """Those that speculate from n-grams. Raises EngineError when the program does not run."""
+    return tuple(name for name in speculative_modes(server) if name.startswith("ngram"))
 
 
 def version(server: Path) -> str:

@@ -92,7 +92,7 @@ class Follower:
         return Report(
             totals=generator.totals,
             standing=generator.standing,
-            drafters=tuple(name for name in generator.config.drafters.order if name in available),
+            drafters=tuple(name for name in generator.order if name in available),
             problems=tuple(map(str, generator.registry.problems)),
             pool=generator.pool.describe(),
             remembered=remembered_by(generator.engine),
@@ -118,6 +118,6 @@ def registration_of(generator: Generator, launch: Launch, port: int) -> Registra
         lane=lane.name,
         parity=lane.parity,
         widths=lane.widths,
-        drafters=generator.config.drafters.order,
+        drafters=generator.order,
         aliases=names[1:],
     )

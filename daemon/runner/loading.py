@@ -18,6 +18,7 @@ from pilotfish.daemon.core.target_session import going_back_of
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.drafters.memory_budget import memory_budget_for
+from pilotfish.daemon.drafters.promotions import Promotions
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import keep_conversations, remember_conversations
@@ -79,7 +80,8 @@ def load(launch: Launch, config: Config, state_dir: Path, *, must_gain: bool = F
     read_long_prompts(engine, config.engine.prompts, memory.free)
     keep_conversations(engine, config.engine.cache_disk_mib << 20, state_dir)
     pool = pool_for(engine, pin, made.verifier, options, config, before=before, state_dir=state_dir)
-    generator = Generator(engine, pin, registry, config, costs=costs, pool=pool)
+    promotions = Promotions(state_dir)
+    generator = Generator(engine, pin, registry, config, costs=costs, pool=pool, promotions=promotions)
     if must_gain:
         try:
             demand_drafts(generator.standing, found, awaited=awaits_certificate(lane.parity, job), job=job)

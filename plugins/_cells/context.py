@@ -6,6 +6,7 @@ array stores and one foreign call beyond the forward itself.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.inspection import CellsPart
 from pilotfish.hooks.types import in_blocks
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 
 IdArray = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
+
+DIGEST_BYTES = 16
 
 _DECODE_ERRORS = {
     1: "its cache has no room for the block",
@@ -230,6 +234,10 @@ class CellContext(ABC):
             )
         return CellState(self.size, data)
 
+    def parts(self, since: int) -> tuple[CellsPart, ...]:
+        """What the cells hold, as digests; in one where the library's form is not known. Raises EngineError."""
+        return (CellsPart("all cells", digest_of(self.state().data)),)
+
     def restore(self, state: CellState) -> None:
         """Hold what `state` says instead of what is held. Raises EngineError; nothing is held then."""
         self.clear()
@@ -252,6 +260,11 @@ class CellContext(ABC):
             if self.sequence == 0:
                 self.library.llama_free(self.handle)
             self.handle = None
+
+
+def digest_of(data: npt.NDArray[Any]) -> bytes:
+    """Of the exact bits."""
+    return hashlib.blake2b(np.ascontiguousarray(data).data, digest_size=DIGEST_BYTES).digest()
 
 
 class Batch:

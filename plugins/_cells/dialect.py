@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.forward_watch import ForwardWatch
 from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._cells.tokenizer import CellTokenizer
 
@@ -48,6 +49,10 @@ class Model(Protocol):
 
     def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> CellContext:
         """A context of one sequence with room for blocks of `width` rows. Raises EngineError."""
+        ...
+
+    def watched(self, setting: EngineSetting, options: EngineOptions, width: int) -> tuple[CellContext, ForwardWatch]:
+        """The same, with something to look into its forwards. Raises EngineError."""
         ...
 
     def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> Sequence[CellContext]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pilotfish.hooks.inspection import CellsPart, Trace
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, JointStep, TargetPin
-from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.context import CellContext, digest_of
 from pilotfish.plugins._cells.dialect import Dialect, Model
+from pilotfish.plugins._cells.forward_watch import ForwardWatch
 from pilotfish.plugins._cells.joint_price import CELLS, DEPTH, joint_step
 from pilotfish.plugins._cells.memory_layers import experts
 
-DIGEST_BYTES = 16
-
 
 class CellProbe:
-    """A `Probe` that `TellsEdges` and `RestoresStates`. `close` frees the model; a second call does nothing.
+    """A `Probe` that `TellsEdges`, `RestoresStates` and `InspectsForwards`.
+
+    `close` frees the model; a second call does nothing.
 
     `options` are what `setting` was loaded with.
     """
@@ -42,6 +43,7 @@ class CellProbe:
         self.n_vocab = self._model.tokenizer.n_vocab
         self.seconds = 0.0
         self._forwarded: list[int] = []  # the tokens of the last forward, padding included
+        self._watched: tuple[CellContext, ForwardWatch] | None = None  # made once it is asked for
 
     @property
     def going_back(self) -> float | None:
@@ -62,26 +64,41 @@ class CellProbe:
 
     def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
         """One forward padded to `width`; the digests of the tokens' rows. Raises EngineError."""
-        self._forward(tokens, width)
-        return [self._digest(i) for i in range(len(tokens))]
+        self._forward(self._context, tokens, width)
+        return [_digest(self._context, i) for i in range(len(tokens))]
 
     def logits(self, tokens: Sequence[int], width: int) -> bytes:
         """One forward padded to `width`; the tokens' rows as they are, float32. Raises EngineError."""
-        self._forward(tokens, width)
+        self._forward(self._context, tokens, width)
         return b"".join(self._context.row(i).tobytes() for i in range(len(tokens)))
 
-    def _forward(self, tokens: Sequence[int], width: int) -> None:
+    def _forward(self, context: CellContext, tokens: Sequence[int], width: int) -> None:
         started = time.perf_counter()
         if width == 1:
-            self._context.step(tokens[0])  # what a session's plain step runs
+            context.step(tokens[0])  # what a session's plain step runs
         else:
-            self._context.forward(tokens, width)
-        self._forwarded = [*tokens, *[tokens[-1]] * (width - len(tokens))]
-        self._context.row(0)  # waits for the computation where the device works on its own
+            context.forward(tokens, width)
+        if context is self._context:
+            self._forwarded = [*tokens, *[tokens[-1]] * (width - len(tokens))]
+        context.row(0)  # waits for the computation where the device works on its own
         self.seconds = time.perf_counter() - started
 
-    def _digest(self, i: int) -> bytes:
-        return hashlib.blake2b(self._context.row(i).data, digest_size=DIGEST_BYTES).digest()
+    def trace(self, tokens: Sequence[int], width: int) -> Trace:
+        """One forward padded to `width`, looked into, after a copy of the cells. Raises EngineError."""
+        if self._watched is None:
+            self._watched = self._model.watched(self._setting, self._options, self._context.max_width)
+        context, watch = self._watched
+        context.restore(self._context.state())
+        watch.begin(width)
+        try:
+            self._forward(context, tokens, width)
+        finally:
+            operations = watch.end()
+        return Trace(operations, tuple(_digest(context, i) for i in range(len(tokens))))
+
+    def cells(self, since: int) -> tuple[CellsPart, ...]:
+        """Digests of what the cells hold, one by one from `since` on where the state's form is known."""
+        return self._context.parts(since)
 
     def together(self, sequences: int, *, exact: bool) -> JointStep | None:
         """Plain steps of several sequences in one forward, in small contexts of their own. Raises EngineError."""
@@ -105,9 +122,15 @@ class CellProbe:
         self._context.clear()
 
     def close(self) -> None:
-        """Free the model and its context."""
+        """Free the model and its contexts."""
+        if self._watched is not None:
+            self._watched[0].close()
         self._context.close()
         self._model.close()
+
+
+def _digest(context: CellContext, i: int) -> bytes:
+    return digest_of(context.row(i))
 
 
 def open_probe(

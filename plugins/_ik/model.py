@@ -10,6 +10,7 @@ from typing import Any
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.forward_watch import ForwardWatch
 from pilotfish.plugins._cells.sampling import CellSampler
 from pilotfish.plugins._cells.setting import CELL_BLOCK, cache_type, default_threads
 from pilotfish.plugins._cells.tokenizer import CellTokenizer, TokenizerCalls
@@ -34,7 +35,9 @@ class IkModel:
         self.tokenizer = tokenizer(library, self._vocab)
         self.n_ctx_train: int = lib.llama_n_ctx_train(handle)
 
-    def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> IkContext:
+    def context(
+        self, setting: EngineSetting, options: EngineOptions, width: int, watch: ForwardWatch | None = None
+    ) -> IkContext:
         params = self._library.api.llama_context_default_params()
         params.n_ctx = -(-options.n_ctx // CELL_BLOCK) * CELL_BLOCK
         params.n_batch = params.n_ubatch = max(options.batch_size, width)
@@ -44,7 +47,13 @@ class IkModel:
         if setting.flash_attention is not None:
             params.flash_attn = setting.flash_attention
         params.n_ubatch = at_once(self._pin, params.n_ubatch)
+        if watch is not None:
+            params.cb_eval = watch.callback
         return IkContext(self._library, self._handle, params, self._pin.name, width)
+
+    def watched(self, setting: EngineSetting, options: EngineOptions, width: int) -> tuple[IkContext, ForwardWatch]:
+        watch = ForwardWatch(self._library.lib)
+        return self.context(setting, options, width, watch), watch
 
     def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> list[IkContext]:
         """Contexts of their own: sequences in one would change each other's rows."""

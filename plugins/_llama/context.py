@@ -6,11 +6,13 @@ import ctypes
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.plugins._cells.context import Bytes, CellContext
+from pilotfish.hooks.inspection import CellsPart
+from pilotfish.plugins._cells.context import Bytes, CellContext, digest_of
 from pilotfish.plugins._cells.setting import CELL_BLOCK
 from pilotfish.plugins._llama import shifting
 from pilotfish.plugins._llama.half_floats import BF16, F16
 from pilotfish.plugins._llama.library import last_words, lib
+from pilotfish.plugins._llama.sequence_state import UnknownLayout, parse
 
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
@@ -44,6 +46,18 @@ class LlamaContext(CellContext):
 
     def _state_size(self) -> int:
         return int(lib.llama_state_seq_get_size(self.handle, self.sequence))
+
+    def parts(self, since: int) -> tuple[CellsPart, ...]:
+        try:
+            state = parse(self.state().data)
+        except UnknownLayout:  # windows, running states
+            return super().parts(since)
+        sides = zip(("keys", "values"), state.sides, strict=True)
+        return tuple(
+            CellsPart(f"layer {layer} {side}", digest_of(part.rows[:since]), tuple(map(digest_of, part.rows[since:])))
+            for side, parts in sides
+            for layer, part in enumerate(parts)
+        )
 
     def _read_state(self, data: Bytes) -> int:
         return int(lib.llama_state_seq_get_data(self.handle, data.ctypes.data_as(_BYTES), data.nbytes, self.sequence))

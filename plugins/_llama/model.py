@@ -10,6 +10,7 @@ from typing import Any
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.forward_watch import ForwardWatch
 from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK, cache_type, default_threads
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import last_words, lib
@@ -75,9 +76,11 @@ def make_context(
     *,
     swa_full: bool = False,
     snapshots: int = 0,
+    watch: ForwardWatch | None = None,
 ) -> LlamaContext:
     """A context of one sequence; see `make_sequences`."""
-    return make_sequences(model, pin, setting, options, width, 1, swa_full=swa_full, snapshots=snapshots)[0]
+    made = make_sequences(model, pin, setting, options, width, 1, swa_full=swa_full, snapshots=snapshots, watch=watch)
+    return made[0]
 
 
 def make_sequences(
@@ -90,11 +93,12 @@ def make_sequences(
     *,
     swa_full: bool = False,
     snapshots: int = 0,
+    watch: ForwardWatch | None = None,
 ) -> list[LlamaContext]:
     """A context of so many sequences with room for blocks of `width` rows in all. Raises EngineError.
 
     With `swa_full` the layers of a sliding window keep all cells, so that any prefix can be kept. Of running states
-    `snapshots` are kept, where the library knows how to.
+    `snapshots` are kept, where the library knows how to. `watch`, which must live as long, sees every forward.
     """
     params = lib.llama_context_default_params()
     threads = options.threads or default_threads()
@@ -111,6 +115,8 @@ def make_sequences(
     params.type_k = cache_type(pin, setting.cache_type_k, CACHE_TYPES)
     params.type_v = cache_type(pin, setting.cache_type_v, CACHE_TYPES)
     params.flash_attn_type = _FLASH[setting.flash_attention]
+    if watch is not None:
+        params.cb_eval = watch.callback
     return open_sequences(model, params, pin.name, width)
 
 

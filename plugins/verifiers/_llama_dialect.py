@@ -8,6 +8,7 @@ from typing import Any
 
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.forward_watch import ForwardWatch
 from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._cells.snapshots import snapshots_for
 from pilotfish.plugins._llama.context import LlamaContext
@@ -42,6 +43,11 @@ class LlamaModel:
 
     def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> CellContext:
         return make_context(self._handle, self._pin, setting, options, width, snapshots=snapshots_for(self._pin, width))
+
+    def watched(self, setting: EngineSetting, options: EngineOptions, width: int) -> tuple[CellContext, ForwardWatch]:
+        watch, snapshots = ForwardWatch(lib._lib), snapshots_for(self._pin, width)
+        found = make_context(self._handle, self._pin, setting, options, width, snapshots=snapshots, watch=watch)
+        return found, watch
 
     def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> list[LlamaContext]:
         snapshots = snapshots_for(self._pin, back)

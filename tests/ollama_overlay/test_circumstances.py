@@ -74,3 +74,13 @@ def test_another_build_of_anything_makes_another(hash_of, stock, tmp_path, monke
     updated = hash_of(packages=("an_engine",))
     os.utime(stock, (1, 1))
     assert len({before, installed, updated, hash_of(packages=("an_engine",))}) == 4
+
+
+def test_a_promotion_makes_another_where_it_is_required_and_only_there(hash_of, tmp_path, monkeypatch):
+    monkeypatch.setenv("PILOTFISH_STATE", str(tmp_path))
+    wanted = Config(Speculation(require_promotion=True))
+    before = hash_of(), hash_of(config=wanted)
+    (tmp_path / "promotions").mkdir()
+    (tmp_path / "promotions" / "one.json").write_text("{}")
+    assert hash_of() == before[0]
+    assert hash_of(config=wanted) != before[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pilotfish.daemon.lab.conformance.harness import Nonconformance, supervised
@@ -12,16 +13,19 @@ from pilotfish.daemon.lab.conformance.patience import CallWatch
 from pilotfish.daemon.lab.conformance.report import NOT_RUN, CheckResult, Verdict
 from pilotfish.daemon.lab.conformance.running import run_check
 from pilotfish.daemon.lab.conformance.slot_checks import SLOT_CHECKS
-from pilotfish.daemon.lab.conformance.verifier_checks import PROMPT, VERIFIER_CHECKS, EngineHarness
+from pilotfish.daemon.lab.conformance.verifier_checks import PROMPT, VERIFIER_CHECKS, EngineHarness, demand, same
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.protocols import TargetEngine
-from pilotfish.hooks.types import EngineOptions
+from pilotfish.hooks.types import EngineOptions, TokenizerPin
 from pilotfish.manifests.pins import pin_file
 
 ENGINE_CHECKS = (*VERIFIER_CHECKS, *SLOT_CHECKS)
+TEXT = "2 3"  # what ids and texts are alike in, for engines whose texts are ids
 SLOTS = 3  # that an engine is asked for
 LOADS = "loads"
 LOADS_DEMAND = "Its factory takes its table and gives a verifier that loads the model."
+BEGINNINGS = "begins texts as the model says"
+BEGINNINGS_DEMAND = "Its tokenizer adds BOS and end tokens where the model's metadata asks for them, and nowhere else."
 NO_MODEL = "a verifier is checked with a model that it loads: name a small one, --model FILE.gguf"
 ONE_WIDTH = "it loaded the model in a lane of one width, in which proposals are never verified"
 
@@ -48,6 +52,8 @@ def examine_verifier(
         if not engines:
             return Verdict("verifier", name, (loaded, *_not_run()), watch.slowest)
         results = [loaded, *(_on(check, engines[0], watch, tell) for check in ENGINE_CHECKS)]
+        begins = partial(begins_texts, engines[0], pin.tokenizer)
+        results.append(run_check(BEGINNINGS, BEGINNINGS_DEMAND, begins, watch))
         note = ONE_WIDTH if engines[0].lane.max_width == 1 else ""
         results.append(run_check("closes", "It frees the model.", engines[0].close, watch))
         return Verdict("verifier", name, tuple(results), watch.slowest, note)
@@ -64,8 +70,20 @@ def _on(
     return run_check(_title(check), _demand(check), job, watch)
 
 
+def begins_texts(engine: TargetEngine, said: TokenizerPin) -> None:
+    """Raise Nonconformance unless its tokenizer adds what the model asks for."""
+    bare = engine.tokenizer.encode(TEXT, add_special=False)
+    begin = [said.bos] if said.add_bos and said.bos is not None else []
+    end = [said.eos] if said.add_eos and said.eos is not None else []
+    found = engine.tokenizer.encode(TEXT)
+    demand(found[: len(begin)] == begin, f"{TEXT!r} begins with {found[:1]}, and the model asks for BOS, {begin}")
+    same(found, [*begin, *bare, *end], f"{TEXT!r} in tokens")
+
+
 def _not_run() -> list[CheckResult]:
-    return [CheckResult(_title(check), _demand(check), NOT_RUN, "it could not be loaded") for check in ENGINE_CHECKS]
+    why = "it could not be loaded"
+    results = [CheckResult(_title(check), _demand(check), NOT_RUN, why) for check in ENGINE_CHECKS]
+    return [*results, CheckResult(BEGINNINGS, BEGINNINGS_DEMAND, NOT_RUN, why)]
 
 
 def _title(check: Callable[[EngineHarness], None]) -> str:

@@ -11,8 +11,8 @@ from pilotfish.daemon.certify.certificate import DEARER, Certificate, Certificat
 from pilotfish.daemon.certify.verdicts import ModelReport, describe_model
 from pilotfish.daemon.lab.doctor.finding import Finding, Level
 from pilotfish.daemon.lab.doctor.surroundings import Surroundings
+from pilotfish.daemon.lab.prompt_beginnings import special_text, template_begins
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound
-from pilotfish.hooks.types import TokenizerPin
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.audit import Audit, audit_model
 from pilotfish.manifests.fingerprints import tokenizer_pin
@@ -78,20 +78,16 @@ def _verdict(subject: Patient) -> Iterator[Finding]:
 
 
 def _beginnings(around: Surroundings, subject: Patient) -> Iterator[Finding]:
-    """Prompts must begin with BOS exactly once: by the template, the tokenizer, or whoever writes them raw.
-
-    A text that a template holds more than once marks turns, as in ChatML, and is not about beginnings.
-    """
+    """Prompts must begin with BOS exactly once: by the template, the tokenizer, or whoever writes them raw."""
     if not subject.files or subject.files[0].kind not in ("", "model"):
         return
     metadata = subject.files[0]
     pin = tokenizer_pin(metadata.path, around.state_dir, metadata)
-    bos = _special_text(metadata, pin)
+    bos = special_text(metadata, pin)
     if not bos:
         return
     templates = [metadata.chat_template, _ollama_template(around, subject.manifest)]
-    holds = any(template.count(bos) == 1 or "bos_token" in template for template in templates)
-    if holds and not pin.add_bos:
+    if any(template_begins(template, bos) for template in templates) and not pin.add_bos:
         what = f"its chat template begins prompts with {bos}, and its tokenizer adds none"
         why = "a raw prompt without it is another prompt: the model may answer with repetitions"
         remedy = f"begin raw prompts with {bos}; chats have it by the template"
@@ -103,13 +99,6 @@ def _beginnings(around: Surroundings, subject: Patient) -> Iterator[Finding]:
     elif pin.add_bos:
         what = f"its tokenizer begins every prompt with {bos}"
         yield Finding(Level.NOTE, subject.name, what, f"a raw prompt that holds {bos} has it twice")
-
-
-def _special_text(metadata: GGUFMetadata, pin: TokenizerPin) -> str:
-    tokens = metadata.array("tokenizer.ggml.tokens")
-    if pin.bos is None or tokens is None or not 0 <= pin.bos < tokens.count:
-        return ""
-    return tokens.strings()[pin.bos].decode("utf-8", "replace")
 
 
 def _ollama_template(around: Surroundings, manifest: Manifest) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from pilotfish.daemon.certify.evidence import Evidence
 from pilotfish.daemon.certify.lanes import Measured
-from pilotfish.daemon.certify.probe_driver import FEW, Deadline, Material, ProbeDriver
+from pilotfish.daemon.certify.probe_driver import FEW, GIVEN, Deadline, GivenIds, Material, ProbeDriver
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.hooks.types import EngineSetting, Lane
 from tests.fakes.probe import FakeProbe, Kernel, one_kernel
@@ -27,8 +27,9 @@ class EdgedProbe(FakeProbe):
         return [row + b"another expert" * few for row in super().rows(tokens, width)]
 
 
-def looked_at(probe: EdgedProbe) -> Evidence:
-    driver = ProbeDriver(probe, Material(probe.n_vocab, []), Deadline(10_000.0, probe.clock), 64)
+def looked_at(probe: EdgedProbe, *given: GivenIds) -> Evidence:
+    material = Material(probe.n_vocab, [], given=given)
+    driver = ProbeDriver(probe, material, Deadline(10_000.0, probe.clock), 64)
     evidence = Evidence(driver, LANE, Measured(LANE.setting), ())
     evidence.collect()
     return evidence
@@ -56,3 +57,30 @@ def test_ids_for_few_experts_are_two_in_random_order() -> None:
     ids = Material(1000, []).ids(FEW, 200)
     assert set(ids) == {0, 1}
     assert 60 < sum(ids) < 140
+
+
+def test_a_width_that_differs_only_after_a_regression_probe_is_out() -> None:
+    """After these ids alone: a rare difference, which random ids do not find again."""
+
+    class RareProbe(EdgedProbe):
+        def rows(self, tokens: list[int], width: int) -> list[bytes]:  # type: ignore[override]
+            rare = width == 4 and tokens[:2] == [9, 77]
+            return [row + b"rare" * rare for row in super().rows(tokens, width)]
+
+    probe = GivenIds((5, 6, 7, 8, 9), (77, 78))
+    assert looked_at(RareProbe()).lane.widths == LANE.widths
+    found = looked_at(RareProbe(), probe)
+    assert found.lane.widths == (1, 2, 8)
+    assert "width 4 differs after the 5 ids of a regression probe" in found.findings
+
+
+def test_a_regression_probe_that_does_not_fit_is_told() -> None:
+    found = looked_at(EdgedProbe(), GivenIds(tuple(range(2040)), ()))
+    assert found.lane.widths == LANE.widths
+    assert "a regression probe of 2040 ids does not fit the lane's context" in found.findings
+
+
+def test_given_ids_come_first_and_random_ones_follow() -> None:
+    ids = Material(1000, [1, 2, 3], given=[GivenIds((5, 6), (7,))]).ids(GIVEN, 50)
+    assert ids[:3] == [5, 6, 7]
+    assert len(set(ids)) > 40

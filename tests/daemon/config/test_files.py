@@ -13,7 +13,7 @@ import tomli
 from pilotfish.daemon.config import files as config_file
 from pilotfish.daemon.config.files import find, load, load_or_last_good
 from pilotfish.daemon.config.reader import parse, to_table
-from pilotfish.daemon.config.types import Config, Daemon, Drafters, Engine, ModelSettings, Speculation
+from pilotfish.daemon.config.types import Config, Daemon, Drafters, Engine, ModelSettings, Promotion, Speculation
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.hooks.types import Parity
 
@@ -26,6 +26,10 @@ parity = "stock"
 max_loss = 0
 max_width = 8
 deadline_ms = 100
+require_promotion = true
+[promotion]
+min_gain = 0.3
+max_first_token_loss = 0
 [drafters]
 order = ["mine", "suffix"]
 [drafters.mine]
@@ -98,7 +102,8 @@ class TestWhatItSays:
 
     def test_everything_it_can_say_arrives(self, write, tmp_path):
         config = load(write(EVERYTHING))
-        assert config.speculation == Speculation(False, "stock", 0.0, 8, 100)
+        assert config.speculation == Speculation(False, "stock", 0.0, 8, 100, require_promotion=True)
+        assert config.promotion == Promotion(0.3, 0.0)
         assert config.drafters == Drafters(("mine", "suffix"), {"mine": {"depth": 3}})
         assert config.verifiers.tables == {"llama": {"log": "stderr"}}
         assert config.models == {

@@ -11,6 +11,7 @@ from pilotfish.daemon.config.types import Config, Drafters, Speculation
 from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.drafters.promotions import Promotions, PromotionSubject
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.daemon.registry.plugin_sources import PluginSource
@@ -159,3 +160,21 @@ def test_what_a_drafter_does_wrong_is_in_the_description():
     assert ids == plain
     assert "a float as an id" in outcome.report.dropped["scripted"]
     assert generator.pool.describe()["scripted"]["about"].startswith("3 proposals refused, the last: proposed")
+
+
+def test_where_promotion_is_required_only_promoted_drafters_draft(tmp_path):
+    wanted = replace(CONFIG, speculation=Speculation(require_promotion=True))
+    engine, pin, promotions = FakeEngine(), fake_pin(), Promotions(tmp_path)
+    drafter = drafter_of()
+    made = {"controller": Eager, "promotions": promotions}
+    generator = Generator(engine, pin, registry_with(drafter), wanted, **made)
+    plain = ask(generator)
+    assert not plain[1].speculated
+    assert (generator.standing.state, generator.order) == ("plain", ())
+    assert "no drafter is promoted" in generator.standing.reason
+    promotions.promote(PromotionSubject.of(pin, engine.engine, engine.lane), "scripted", {}, "")
+    generator.reconfigure(wanted)
+    drafted = ask(generator)
+    assert drafted[1].speculated
+    assert drafted[0] == plain[0]
+    assert (generator.standing.state, generator.order) != ("plain", ())

@@ -21,7 +21,7 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.protocols import CertifiableVerifier, Probe, ReadsLogits, ReadsPromptsApart, StepsTogether
 from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
-from pilotfish.plugins._cells.probe import DIGEST_BYTES
+from pilotfish.plugins._cells.context import DIGEST_BYTES
 from tests.engines import VERIFIERS
 
 pytestmark = pytest.mark.model

@@ -69,7 +69,7 @@ def test_without_a_model_it_is_told_what_is_needed(folder: Path) -> None:
 def test_an_exact_one_passes_every_check(folder: Path, model: Path) -> None:
     found = verdict(folder, model, "return FakeEngine()")
     assert {result.outcome for result in found.results} == {PASSED}
-    assert len(found.results) == len(ENGINE_CHECKS) + 2  # it loads, and closes
+    assert len(found.results) == len(ENGINE_CHECKS) + 3  # it loads, begins texts, and closes
     assert found.note == ""
 
 

@@ -1,0 +1,1 @@
+"""`pilotfish compare`: the ways to speculate that this machine has, side by side, and which to take, if any."""

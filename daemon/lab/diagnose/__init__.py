@@ -1,0 +1,1 @@
+"""Where two forwards part that should agree: `pilotfish diagnose`, on a trial of a receipt or a prefix of ids."""

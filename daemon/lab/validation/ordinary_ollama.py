@@ -1,0 +1,72 @@
+"""An ordinary Ollama as a control: the same prompts, compared by bytes and by counts. Its API shows no ids."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pilotfish.daemon.lab.asking import Client
+from pilotfish.daemon.lab.bench_measuring import BenchedServer, Chunks, TimedAnswer, measure
+from pilotfish.daemon.lab.bench_tasks import FIRST, Task
+from pilotfish.daemon.lab.receipts.receipt_types import Arrival, TrialTimes
+from pilotfish.daemon.lab.validation.checked_prompts import CheckedPrompt
+from pilotfish.daemon.lab.workloads import Mode, Workload
+from pilotfish.hooks.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class OrdinaryAnswer:
+    """The text, how many tokens its server counted (some count the end token, some do not), and when it came."""
+
+    text: str
+    tokens: int
+    times: TrialTimes
+
+
+@dataclass(frozen=True, slots=True)
+class OrdinaryOllama:
+    """A server at `url` that has `model`."""
+
+    url: str
+    model: str
+    context: int
+
+    async def answer(self, prompt: CheckedPrompt, mode: Mode, tokens: int) -> OrdinaryAnswer:
+        """Raises EngineError where nobody answers, WorldError in the server's own words."""
+        async with Client(self.url) as client:
+            if not await client.alive():
+                raise EngineError(f"--control: nobody answers at {self.url}; start that Ollama, or leave it out")
+            task = Task(Workload(prompt.name, "open", prompt.text, ""), FIRST, mode, prompt.text, prompt.ids, tokens)
+            arrivals: list[Arrival] = []
+            chunks = _noted(BenchedServer(client, self.model, self.context).chunks(task), arrivals, time.perf_counter)
+            return _answer(await measure(chunks), arrivals)
+
+
+async def _noted(chunks: Chunks, arrivals: list[Arrival], clock: Callable[[], float]) -> Chunks:
+    """The same chunks; when each with text came goes to `arrivals`."""
+    started = clock()
+    async for chunk in chunks:
+        if chunk.text:
+            arrivals.append(Arrival(clock() - started, 1))
+        yield chunk
+
+
+def _answer(timed: TimedAnswer, arrivals: list[Arrival]) -> OrdinaryAnswer:
+    return OrdinaryAnswer(timed.text, timed.tokens, TrialTimes(timed.first_token, timed.seconds, tuple(arrivals)))
+
+
+def first_other_byte(mine: str, others: str) -> int | None:
+    """Where two texts differ, in bytes; None if they are equal.
+
+    A budget may end inside a character: a server leaves its first bytes out, and here they are left out, too.
+    """
+    a, b = mine.rstrip("\ufffd").encode(), others.rstrip("\ufffd").encode()
+    if a == b:
+        return None
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def counts_agree(mine: int, others: int, *, terminated: bool) -> bool:
+    """Whether two counts are one, the terminator counted or not."""
+    return others in ({mine, mine - 1} if terminated else {mine})

@@ -1,0 +1,112 @@
+"""One answer, measured: plainly, with a drafter at one length, or aborted and retried in every round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pilotfish.daemon.config.types import Config, Drafters, Speculation
+from pilotfish.daemon.core.costs import CostModel
+from pilotfish.daemon.core.generation import GenerationRequest, OutputToken, StopType
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.drafters.drafting import pool_for
+from pilotfish.daemon.drafters.member import DrafterState
+from pilotfish.daemon.lab.parity_subject import LOADING_SECONDS, Subject
+from pilotfish.daemon.lab.receipts.receipt_types import Ids, RoundRecord, TrialTimes
+from pilotfish.daemon.lab.validation.round_watch import RoundWatch, TimedRegistry
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.protocols import LoadableDrafter
+from pilotfish.hooks.types import Parity, Placement
+
+Tables = Mapping[str, Mapping[str, Any]]  # of drafters, by name
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAnswer:
+    """The ids of an answer, what ended it, and what it took."""
+
+    ids: Ids
+    stop: str
+    times: TrialTimes
+    rounds: tuple[RoundRecord, ...]
+
+
+class TrialAsking:
+    """Asks one loaded model. Drafters with something to load are kept; any other is new for each answer, so that none
+    has seen an answer before. `close` lets them go.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.watch = RoundWatch()
+        self._kept: dict[str, Generator] = {}
+        self._costs: dict[str, CostModel] = {}  # what the controller learned with each drafter
+
+    def close(self) -> None:
+        """Let every drafter go."""
+        for generator in self._kept.values():
+            generator.pool.close()
+
+    def answer(self, request: GenerationRequest, tables: Tables, length: int | None) -> MeasuredAnswer:
+        """Answer `request` with the drafters of `tables`, plainly without any. Raises EngineError.
+
+        `length` is that of the longest proposal; with None the controller chooses, as for people.
+        """
+        generator, threaded = self._generator(tables)
+        request = replace(request, cache_prompt=False)  # every trial reads its prompt
+        output: list[OutputToken] = []
+
+        def hear(tokens: list[OutputToken]) -> None:
+            self.watch.hear_tokens(tokens)
+            output.extend(tokens)
+
+        self.watch.begin(length, threaded=threaded)
+        started = self.watch.clock()
+        outcome = generator.generate(request, lambda tokens: hear(list(tokens)), lambda: False)
+        total = self.watch.clock() - started
+        if generator not in self._kept.values():
+            generator.pool.close()
+        arrivals = tuple(self.watch.arrivals)
+        times = TrialTimes(arrivals[0].at if arrivals else total, total, arrivals)
+        ids = tuple(token.token for token in output)
+        return MeasuredAnswer(ids, str(outcome.stop_type), times, tuple(self.watch.rounds))
+
+    def ends(self, answer: MeasuredAnswer) -> bool:
+        """Whether the model ended it."""
+        return answer.stop == StopType.EOS
+
+    def _generator(self, tables: Tables) -> tuple[Generator, bool]:
+        """One that drafts with `tables`, and whether one of its drafters is waited for."""
+        title = ",".join(tables)
+        if title in self._kept:
+            return self._kept[title], True
+        speculation = Speculation(parity=Parity.NONE, deadline_ms=60_000)
+        config = Config(speculation, Drafters(tuple(tables), tables), plugins=self.subject.plugins)
+        registry = TimedRegistry.load(config)
+        assert isinstance(registry, TimedRegistry)
+        registry.watch = self.watch
+        drafters = {name: registry.drafter(name) for name in tables}
+        if missing := [name for name, drafter in drafters.items() if drafter is None]:
+            problems = "; ".join(map(str, registry.problems)) or "no plugin registers it"
+            raise EngineError(f"drafter {missing[0]} cannot be had: {problems}")
+        generator = self._made(registry, config, title)
+        if any(isinstance(drafter, LoadableDrafter) for drafter in drafters.values()):
+            self._kept[title] = self._loaded(generator)
+        return generator, any(d is not None and d.placement is not Placement.INLINE for d in drafters.values())
+
+    def _made(self, registry: TimedRegistry, config: Config, title: str) -> Generator:
+        subject = self.subject
+        engine, pin = subject.engine, subject.pin
+        pool = pool_for(engine, pin, subject.verifier, subject.options, config, before=subject.before)
+        costs = self._costs.setdefault(title, CostModel(engine.lane.widths))
+        return Generator(engine, pin, registry, config, controller=self.watch.controller, costs=costs, pool=pool)
+
+    def _loaded(self, generator: Generator) -> Generator:
+        """The same, once its drafters are ready. Raises EngineError when one cannot be had."""
+        generator.pool.settle(LOADING_SECONDS)
+        for name, found in generator.pool.describe().items():
+            if found["state"] != DrafterState.READY:
+                generator.pool.close()
+                raise EngineError(f"drafter {name} is {found['state']}: {found['about']}")
+        return generator

@@ -1,0 +1,38 @@
+"""A run promotes what passed in it, and takes back what does not pass any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pilotfish.daemon.config.types import Drafters
+from pilotfish.daemon.drafters.promotions import Promotions, PromotionSubject
+from pilotfish.daemon.lab.fakes import FakeEngine
+from pilotfish.daemon.lab.receipts.receipt_types import RunVerdict
+from pilotfish.daemon.lab.validation.promoting import settle_promotions
+from tests.daemon.lab.fake_subject import subject
+from tests.daemon.lab.receipts.receipts import a_receipt
+
+LOADED = subject(FakeEngine())
+PLACE = PromotionSubject.of(LOADED.pin, LOADED.engine.engine, LOADED.engine.lane)
+
+
+def with_verdict(verdict, **settings):
+    receipt = a_receipt()
+    judgements = tuple(replace(one, verdict=verdict) for one in receipt.judgements)
+    return replace(receipt, judgements=judgements, settings=replace(receipt.settings, **settings))
+
+
+def test_the_last_run_decides(tmp_path):
+    promotions = Promotions(tmp_path)
+    (said,) = settle_promotions(promotions, LOADED, with_verdict(RunVerdict.PASSED), "here")
+    assert "suffix is promoted" in said
+    assert promotions.among(PLACE, Drafters()) == ("suffix",)
+    (said,) = settle_promotions(promotions, LOADED, with_verdict(RunVerdict.FAILED), "here")
+    assert "is no more" in said
+    assert promotions.among(PLACE, Drafters()) == ()
+
+
+def test_a_run_outside_any_lane_promotes_nothing(tmp_path):
+    promotions = Promotions(tmp_path)
+    assert list(settle_promotions(promotions, LOADED, with_verdict(RunVerdict.PASSED, unsafe_lane=True), "")) == []
+    assert promotions.among(PLACE, Drafters()) == ()

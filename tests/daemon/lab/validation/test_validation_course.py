@@ -1,0 +1,129 @@
+"""A validation from its plan to its receipt: what is asked, what is found, and what it comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from pilotfish.daemon.lab.fakes import FakeEngine
+from pilotfish.daemon.lab.fakes.fake_engine import FakeSession
+from pilotfish.daemon.lab.receipts.receipt_summary import summary
+from pilotfish.daemon.lab.receipts.receipt_types import RunVerdict, TrialKind, TrialVerdict
+from pilotfish.daemon.lab.validation import oracle_cases
+from pilotfish.daemon.lab.workloads import MODES
+from tests.daemon.lab.validation.validating import PROMPTS, a_course
+
+
+@pytest.fixture(scope="module")
+def receipt():
+    return a_course(FakeEngine(script=[*range(2, 22), 1])).run()
+
+
+def test_every_trial_is_there_and_equal(receipt):
+    kinds = Counter(trial.kind for trial in receipt.trials)
+    lengths, repeats = 2, 2
+    assert kinds == {
+        TrialKind.COLD: 1,
+        TrialKind.PLAIN: len(PROMPTS) * repeats,
+        TrialKind.DRAFT: len(PROMPTS) * repeats * lengths,
+        TrialKind.ORACLE: len(PROMPTS) * len(oracle_cases.CASES),
+    }
+    assert len({trial.name for trial in receipt.trials}) == len(receipt.trials)
+    assert [trial.name for trial in receipt.trials if trial.verdict is TrialVerdict.DIFFERENT] == []
+    assert receipt.verdict in (RunVerdict.PASSED, RunVerdict.NOT_PROMOTED)
+
+
+def test_every_oracle_case_comes_up(receipt):
+    oracles = {trial.case: trial for trial in receipt.trials if trial.kind is TrialKind.ORACLE}
+    assert {case: trial.verdict for case, trial in oracles.items()} == dict.fromkeys(oracle_cases.CASES, "equal")
+    blocks = {case: [(r.n_proposed, r.accepted) for r in trial.rounds] for case, trial in oracles.items()}
+    assert blocks[oracle_cases.FULL][0] == (4, 4)
+    assert {accepted for k, accepted in blocks[oracle_cases.FIRST] if k == 4} == {0}
+    assert {accepted for k, accepted in blocks[oracle_cases.MIDDLE] if k == 4} == {2}
+    assert {accepted for k, accepted in blocks[oracle_cases.LAST] if k == 4} == {3}
+    assert oracles[oracle_cases.END].stop == "eos"
+    assert oracles[oracle_cases.BUDGET].stop == "limit"
+    assert 0 < blocks[oracle_cases.BUDGET][-1][0] < 4
+    assert blocks[oracle_cases.ABORT][0] == (4, 4)
+
+
+def test_a_trial_holds_its_ids_its_rounds_and_its_arrivals(receipt):
+    trial = next(trial for trial in receipt.trials if trial.case == oracle_cases.FULL)
+    assert sum((round.committed for round in trial.rounds), ()) == trial.output_ids == (*range(2, 22), 1)
+    assert [arrival.tokens for arrival in trial.times.arrivals] == [round.n_committed for round in trial.rounds]
+    assert trial.tokens == 21
+    assert trial.terminated
+    assert trial.rounds[0].position == trial.n_prompt == len(trial.prompt_ids)
+    for round in trial.rounds:
+        parts = round.times
+        summed = parts.drafting + parts.bridging + parts.verification + (parts.transport or 0) + parts.overhead
+        assert summed == pytest.approx(parts.total, abs=1e-4)
+        assert parts.device is None
+
+
+def test_what_was_cold_is_apart(receipt):
+    assert receipt.trials[0].kind is TrialKind.COLD
+    assert receipt.trials[1].verdict is TrialVerdict.REFERENCE
+
+
+def test_an_engine_whose_rows_depend_on_the_width_fails(receipt):
+    noisy = a_course(FakeEngine(noise=True)).run()
+    different = [trial for trial in noisy.trials if trial.verdict is TrialVerdict.DIFFERENT]
+    assert noisy.verdict is RunVerdict.FAILED
+    assert {judgement.verdict for judgement in noisy.judgements} == {RunVerdict.FAILED}
+    first = different[0]
+    reference = noisy.trial(first.compared_with)
+    assert first.output_ids[first.differs_at] != reference.output_ids[first.differs_at]
+    assert first.failing_prefix == first.prompt_ids + reference.output_ids[: first.differs_at]
+    assert "its rates are diagnostic" in summary(noisy)
+
+
+def test_a_target_that_keeps_something_of_a_round_that_was_given_up_is_named(monkeypatch):
+    given_up = FakeSession.rollback
+    monkeypatch.setattr(FakeSession, "rollback", lambda self: replace(given_up(self), digest="0" * 32))
+    failed = [trial for trial in a_course().run().trials if trial.verdict is TrialVerdict.FAILED]
+    assert {trial.case for trial in failed} == {oracle_cases.ABORT}
+    assert all("after a round was given up the target acknowledged" in trial.about for trial in failed)
+
+
+def test_an_acknowledgement_that_lies_is_a_failed_trial():
+    engine = FakeEngine()
+    engine.lie_at = 3
+    receipt = a_course(engine).run()
+    assert receipt.verdict is RunVerdict.FAILED
+    assert "acknowledged" in receipt.trials[1].about
+
+
+def test_a_lane_that_is_narrower_than_what_was_asked_is_said_to_be():
+    receipt = a_course(FakeEngine(widths=(1, 2, 3)), lengths=("2", "4", "8")).run()
+    assert {trial.length for trial in receipt.trials if trial.kind is TrialKind.DRAFT} == {"2"}
+    assert any("proposals of 4, 8: the lane holds 2" in note for note in receipt.notes)
+
+
+def test_a_lane_without_drafts_has_nothing_to_promote():
+    receipt = a_course(FakeEngine(widths=(1,)), oracle_cases=False).run()
+    assert {trial.kind for trial in receipt.trials} == {TrialKind.COLD, TrialKind.PLAIN}
+    assert receipt.verdict is RunVerdict.NOT_PROMOTED
+    assert any("no drafts" in note for note in receipt.notes)
+
+
+def test_with_auto_the_controller_chooses():
+    receipt = a_course(lengths=("auto",), oracle_cases=False).run()
+    auto = [trial for trial in receipt.trials if trial.kind is TrialKind.DRAFT]
+    assert {trial.length for trial in auto} == {"auto"}
+    assert all(trial.verdict is TrialVerdict.EQUAL for trial in auto)
+
+
+def test_seeded_answers_are_compared_as_well():
+    course = a_course(oracle_cases=False)
+    course.mode = replace(MODES[1])
+    assert {trial.verdict for trial in course.run().trials} <= {TrialVerdict.EQUAL, TrialVerdict.REFERENCE}
+
+
+def test_a_drafter_that_is_not_there_fails_its_trials_and_no_other():
+    receipt = a_course(drafters={"suffix": {}, "nobody": {}}, oracle_cases=False).run()
+    failed = [trial for trial in receipt.trials if trial.verdict is TrialVerdict.FAILED]
+    assert {trial.drafter for trial in failed} == {"nobody"}
+    assert all("nobody" in trial.about for trial in failed)
