@@ -145,10 +145,18 @@ async def _measured(
 
 
 def _show(results: Sequence[ApproachResult], missing: dict[str, str], advice: Advice) -> None:
-    table = Table()
-    table.add_column("approach")
-    for title in ("tok/s without", "with", "gain", "memory without", "with", "accepted", "equal ids"):
-        table.add_column(title, justify="right")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("approach", overflow="fold")
+    for title in (
+        "tok/s\nplain",
+        "tok/s\nwith it",
+        "\ngain",
+        "memory\nplain",
+        "memory\nwith it",
+        "\naccepted",
+        "equal\nids",
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
     plain = max((one for one in results if one.rate_without), key=lambda one: one.rate_without or 0.0, default=None)
     if plain:
         table.add_row(

@@ -130,6 +130,8 @@ def command(
         return
     if output is None:
         raise UsageError("--execute: where is the receipt to go? Name a new folder with --output")
+    if control and model.endswith(".gguf"):
+        raise UsageError("--control: an Ollama knows models by their names; give MODEL as it is called there")
     if output.exists() and any(output.iterdir()):
         raise UsageError(f"--output {output}: it is not empty; name a new folder")
     receipt, promoted = _validated(wish, output)

@@ -27,12 +27,14 @@ def advice_on(results: Sequence[ApproachResult], worth: float = WORTH) -> Advice
     exact = [one for one in measured if one.exact]
     if plain is None:
         return Advice("", "nothing could be measured")
-    if not exact:
-        return Advice("", f"no approach gave every answer as plain decoding does, which gives {plain:.1f} tokens/s")
-    best = max(exact, key=lambda one: one.rate_with or 0.0)
+    drafted = [one for one in exact if one.acceptance is not None]  # else what it gained is scatter
+    if not drafted:
+        what = "verified a draft" if exact else "gave every answer as plain decoding does"
+        return Advice("", f"no approach {what}; plain decoding gives {plain:.1f} tokens/s")
+    best = max(drafted, key=lambda one: one.rate_with or 0.0)
     rate = best.rate_with or 0.0
     beside = f"{rate:.1f} tokens/s, the fastest plain decoding gives {plain:.1f}"
-    if rate < worth * plain:
+    if rate < worth * plain or (best.gain or 0.0) < worth:
         return Advice("", f"{best.title} is the fastest approach with {beside}: {rate / plain:.2f}x is not worth it")
     return Advice(best.title, f"{beside}: {rate / plain:.2f}x{_price(best)}")
 

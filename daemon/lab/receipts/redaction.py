@@ -7,18 +7,19 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from pilotfish.daemon.lab.receipts.receipt_types import Receipt, RoundRecord, TrialRecord
+from pilotfish.daemon.lab.receipts.receipt_types import Receipt, RoundRecord, TrialRecord, TrialVerdict
 
 LEFT_OUT = "(left out)"
 
 
 def redacted(receipt: Receipt) -> Receipt:
     """The same run without ids and texts, and without addresses, paths and values of the drafters' tables."""
-    settings = receipt.settings
+    settings, environment = receipt.settings, receipt.environment
     tables = {name: _without_values(table) for name, table in settings.drafters.items()}
     control = LEFT_OUT if settings.control else ""
     return replace(
         receipt,
+        environment=replace(environment, variables=_without_values(environment.variables)),
         pins=replace(receipt.pins, model=_file_name(receipt.pins.model)),
         settings=replace(settings, drafters=tables, control=control, redacted=True),
         trials=tuple(_trial(trial) for trial in receipt.trials),
@@ -28,7 +29,8 @@ def redacted(receipt: Receipt) -> Receipt:
 def _trial(trial: TrialRecord) -> TrialRecord:
     rounds = tuple(_round(round) for round in trial.rounds)
     table = _without_values(trial.table)
-    return replace(trial, rounds=rounds, table=table, prompt_ids=None, output_ids=None, text=None)
+    about = LEFT_OUT if trial.verdict is TrialVerdict.FAILED else trial.about  # an error may name files
+    return replace(trial, rounds=rounds, table=table, about=about, prompt_ids=None, output_ids=None, text=None)
 
 
 def _round(round: RoundRecord) -> RoundRecord:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pilotfish.daemon.config.types import Config, Drafters, Speculation
 from pilotfish.daemon.core.costs import CostModel
-from pilotfish.daemon.core.generation import GenerationRequest, OutputToken, StopType
+from pilotfish.daemon.core.generation import GenerationRequest, OutputToken
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.member import DrafterState
@@ -57,24 +57,22 @@ class TrialAsking:
         request = replace(request, cache_prompt=False)  # every trial reads its prompt
         output: list[OutputToken] = []
 
-        def hear(tokens: list[OutputToken]) -> None:
+        def hear(tokens: Sequence[OutputToken]) -> None:
             self.watch.hear_tokens(tokens)
             output.extend(tokens)
 
         self.watch.begin(length, threaded=threaded)
         started = self.watch.clock()
-        outcome = generator.generate(request, lambda tokens: hear(list(tokens)), lambda: False)
-        total = self.watch.clock() - started
-        if generator not in self._kept.values():
-            generator.pool.close()
+        try:
+            outcome = generator.generate(request, hear, lambda: False)
+            total = self.watch.clock() - started
+        finally:
+            if generator not in self._kept.values():
+                generator.pool.close()
         arrivals = tuple(self.watch.arrivals)
         times = TrialTimes(arrivals[0].at if arrivals else total, total, arrivals)
         ids = tuple(token.token for token in output)
         return MeasuredAnswer(ids, str(outcome.stop_type), times, tuple(self.watch.rounds))
-
-    def ends(self, answer: MeasuredAnswer) -> bool:
-        """Whether the model ended it."""
-        return answer.stop == StopType.EOS
 
     def _generator(self, tables: Tables) -> tuple[Generator, bool]:
         """One that drafts with `tables`, and whether one of its drafters is waited for."""

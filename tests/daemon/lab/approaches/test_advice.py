@@ -34,5 +34,10 @@ def test_it_must_beat_the_fastest_plain_decoding_not_only_its_own():
     assert advice_on([GOOD, stock]).take == ""
 
 
+def test_what_an_approach_gained_without_a_draft_is_scatter():
+    advice = advice_on([replace(GOOD, acceptance=None)])
+    assert (advice.take, "no approach verified a draft" in advice.reason) == ("", True)
+
+
 def test_without_a_measurement_nothing_is_recommended():
     assert advice_on([ApproachResult("suffix", "", trouble="it does not load")]).reason == "nothing could be measured"

@@ -89,7 +89,10 @@ def test_the_failing_prefix_ends_before_the_first_other_id():
 
 
 def test_a_redacted_receipt_holds_no_id_no_text_and_no_path(tmp_path):
-    write_receipt(tmp_path / "r", redacted(a_receipt()))
+    receipt = a_receipt()
+    failed = a_trial("failed", verdict=TrialVerdict.FAILED, about="/home/me/x.gguf is not there")
+    here = replace(receipt.environment, variables={"GGML_BACKEND_PATH": "/home/me/lib"})
+    write_receipt(tmp_path / "r", redacted(replace(receipt, environment=here, trials=(*receipt.trials, failed))))
     everything = "".join(path.read_text() for path in (tmp_path / "r").rglob("*.json"))
     assert "/home" not in everything
     assert "a b" not in everything
