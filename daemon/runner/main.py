@@ -44,6 +44,7 @@ from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.daemon.runner.projector import with_marker
 from pilotfish.daemon.runner.server import Server
 from pilotfish.daemon.runner.sidecar import Sidecar
+from pilotfish.daemon.runner.stock_devices import stock_devices
 from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
 
 log = logging.getLogger("pilotfish.runner")
@@ -202,9 +203,16 @@ def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor
     # Imported here, on the engine's thread: the engine's libraries take a while, and /health should answer meanwhile.
     from pilotfish.daemon.runner.loading import load
 
+    stock = floor.stock()
     with floor.loading(launch.model):
         try:
-            loaded = load(launch, settings, paths.state_dir(), must_gain=floor.stock() is not None)
+            loaded = load(
+                launch,
+                settings,
+                paths.state_dir(),
+                must_gain=stock is not None,
+                stock_devices=partial(stock_devices, stock),
+            )
         except NothingToGain as error:
             if error.left is not None:
                 floor.leave(launch, settings, error.left)
