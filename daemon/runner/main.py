@@ -41,6 +41,7 @@ from pilotfish.daemon.runner.floor import NO_FLOOR, Floor
 from pilotfish.daemon.runner.gain import NothingToGain, Outlook, awaits_certificate
 from pilotfish.daemon.runner.launch_arguments import Launch, parse
 from pilotfish.daemon.runner.model_card import ModelCard
+from pilotfish.daemon.runner.own_drafter import by_itself
 from pilotfish.daemon.runner.projector import with_marker
 from pilotfish.daemon.runner.server import Server
 from pilotfish.daemon.runner.sidecar import Sidecar
@@ -110,7 +111,7 @@ async def serve(
     settings = in_force(_configured(floor), launch)
     begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
     stock = with_marker(floor.stock(), launch.projector)
-    sidecar = Sidecar(stock, arguments, settings.engine.sidecar_idle_s) if stock else None
+    sidecar = Sidecar(stock, by_itself(arguments), settings.engine.sidecar_idle_s) if stock else None
     server = Server(
         lambda: _load(launch, settings, ready, floor), host=launch.host, defaults=launch.defaults, sidecar=sidecar
     )
