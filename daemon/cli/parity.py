@@ -12,6 +12,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pilotfish.daemon.cli.console import err, out
+from pilotfish.daemon.cli.parity_beside import OLLAMA_DEPTHS, compare_ollamas
 from pilotfish.daemon.cli.parity_tables import Result, counted, show, write_json
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.types import ENGINES, PROMPTS, Config
@@ -31,7 +32,10 @@ DEPTHS, FULL_DEPTHS, JOINT_DEPTHS = (0,), (0, 2000), (0, 0, 0, 600)
 TOKENS, FULL_TOKENS = 64, 256
 JOINT_TOKENS, FULL_JOINT_TOKENS = 32, 128
 
-HOW_MANY = f"Tokens per answer: {TOKENS}, {FULL_TOKENS} with --full; together {JOINT_TOKENS}, {FULL_JOINT_TOKENS}."
+HOW_MANY = (
+    f"Tokens per answer: {TOKENS}, {FULL_TOKENS} with --full; together {JOINT_TOKENS}, {FULL_JOINT_TOKENS}; "
+    f"{JOINT_TOKENS} with --ollama."
+)
 
 Course = ParityCourse | JointCourse
 R = TypeVar("R", Trial, JointTrial)
@@ -57,6 +61,9 @@ def _depths(context: click.Context, option: click.Parameter, text: str | None) -
     help="Of --full, only these; may be repeated.",
 )
 @click.option("--together", is_flag=True, help=f"Chats {SLOTS} at a time in {N_MIXES} mixes, compared with each alone.")
+@click.option("--ollama", is_flag=True, help="Your Ollama beside the overlaid one, drafting in every way.")
+@click.option("--overlay", type=click.Path(path_type=Path), help="With --ollama: the overlay's folder; your own else.")
+@click.option("--cache-type", metavar="TYPE", help="With --ollama: of both servers' caches, such as q8_0.")
 @click.option("--mixes", type=click.IntRange(1, N_MIXES), help=f"With --together: this many mixes; {N_MIXES}.")
 @click.option("--tokens", type=click.IntRange(1, 3000), help=HOW_MANY)
 @click.option("--depth", "depths", metavar="N,N", callback=_depths, help="Text before a task, in tokens: 0, or 0,2000.")
@@ -84,6 +91,9 @@ def command(
     full: bool,
     only: tuple[str, ...],
     together: bool,
+    ollama: bool,
+    overlay: Path | None,
+    cache_type: str | None,
     mixes: int | None,
     tokens: int | None,
     depths: tuple[int, ...] | None,
@@ -107,6 +117,8 @@ def command(
 
     With --together the workloads are chats of two turns, four at a time, with speculation on, off and mixed, and with
     conversations put aside and brought back in between; each is compared with itself alone.
+
+    With --ollama the workloads are chats of two turns, one after the other, under your Ollama and the overlaid one.
     """
     if resume and log is None:
         raise UsageError("--resume: from what? Name the file of the run that was broken off with --jsonl")
@@ -115,6 +127,21 @@ def command(
     if only and not full:
         raise UsageError("--weights divides --full; name one model's file or tag instead of MODEL without it")
     source, workloads, settings = model_path(model, root), load_workloads(workload_file), files.load()
+    if ollama:
+        _refuse_beside_ollama(full, together, control, prompts, drafters, log)
+        compared = compare_ollamas(
+            source,
+            among(workloads, tasks, "--task"),
+            among(MODES, modes, "--mode"),
+            depths=depths or OLLAMA_DEPTHS,
+            tokens=tokens or JOINT_TOKENS,
+            engine=engine or settings.engine.choice,
+            threads=threads,
+            cache_type=cache_type,
+            overlay=overlay,
+            as_json=as_json,
+        )
+        sys.exit(compared)
     asked: dict[str, Any] = {
         "weights": _weights(source, only) if full else (Weights("", lambda: source),),
         "workloads": among(workloads, tasks, "--task"),
@@ -148,6 +175,12 @@ def command(
 
 def _weights(source: Path, only: Sequence[str]) -> tuple[Weights, ...]:
     return tuple(weights for weights in full_set(source) if not only or weights.title in only)
+
+
+def _refuse_beside_ollama(*others: object) -> None:
+    if any(others):
+        alone = "--full, --together, --control, --prompts, --drafter and --jsonl have no part in --ollama"
+        raise UsageError(f"{alone}; leave them out")
 
 
 def _prompts(settings: Config, *, both: bool, control: bool) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 The benchmark copies this file into a plugin folder of the runners that need it. Its table: `recording` is a JSON file
 `{"tokens": [...]}` with the output expected after the next request's prompt, read when a session opens; from output
-position `wrong_from` on (-1: never) every proposed id is wrong; `delay_ms` makes each proposal take that long. It
-always claims to be certain.
+position `wrong_from` on (-1: never) every proposed id is wrong, with `wrong_every` n every n-th; `delay_ms` makes each
+proposal take that long. It always claims to be certain.
 """
 
 from __future__ import annotations
@@ -66,12 +66,14 @@ class ReplayDrafter:
     def __init__(self, table: Mapping[str, Any]) -> None:
         self._recording = Path(table["recording"])
         self._wrong_from = int(table.get("wrong_from", -1))
+        self._wrong_every = int(table.get("wrong_every", 0))
         self.delay = float(table.get("delay_ms", 0)) / 1000  # seconds
         self.placement = Placement.THREAD if self.delay else Placement.INLINE
 
     def wrong_at(self, position: int) -> bool:
         """Whether the id proposed for an output position is to be a wrong one."""
-        return 0 <= self._wrong_from <= position
+        every = self._wrong_every
+        return 0 <= self._wrong_from <= position or (every > 0 and (position + 1) % every == 0)
 
     def open(self, target: TargetPin, prompt: Sequence[int]) -> DraftSession:
         try:

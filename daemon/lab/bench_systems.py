@@ -166,7 +166,11 @@ def command(system: System, bed: Bed, port: int) -> list[str]:
 
 def record(system: System, bed: Bed, ids: Sequence[int]) -> None:
     """Tell the system's drafter what the answer to its next request will be."""
-    path = bed.recording(system)
+    write_recording(bed.recording(system), ids)
+
+
+def write_recording(path: Path, ids: Sequence[int]) -> None:
+    """What `bench_replay` reads, in one step."""
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps({"tokens": list(ids)}))
     beside.replace(path)
@@ -190,14 +194,15 @@ def _write_config(system: System, bed: Bed) -> Path:
     if system.replay is not None:
         table = {**system.replay, "recording": str(bed.recording(system))}
         drafters = Drafters((bench_replay.NAME,), {bench_replay.NAME: table})
-        config = replace(config, drafters=drafters, plugins=Plugins((_plugin_folder(bed),)))
+        config = replace(config, drafters=drafters, plugins=Plugins((replay_plugins(bed.folder),)))
     path = bed.folder / f"{slug(system.name)}.toml"
     path.write_text(tomlkit.dumps(to_table(config)))
     return path
 
 
-def _plugin_folder(bed: Bed) -> Path:
-    folder = bed.folder / "plugins"
+def replay_plugins(parent: Path) -> Path:
+    """A plugin folder in `parent` with the drafter that knows the answer."""
+    folder = parent / "plugins"
     folder.mkdir(mode=0o700, exist_ok=True)
     target = folder / "replay.py"
     shutil.copyfile(bench_replay.__file__, target)

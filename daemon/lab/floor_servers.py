@@ -69,6 +69,8 @@ class OllamaReply:
     first: float
     seconds: float
     load: float
+    pieces: tuple[str, ...] = ()  # a text for each token, and
+    logprobs: tuple[float, ...] = ()  # how probable it was, where that was asked for
 
     @property
     def counts(self) -> tuple[int, int, str]:
@@ -85,9 +87,12 @@ class OllamaServer:
         self._client = client
         self._process = process
 
-    async def generate(self, model: str, prompt: str, options: Mapping[str, Any]) -> OllamaReply:
+    async def generate(
+        self, model: str, prompt: str, options: Mapping[str, Any], *, logprobs: bool = False
+    ) -> OllamaReply:
         """The answer to a prompt as it stands. Raises WorldError."""
-        return await self._ask("/api/generate", {"model": model, "prompt": prompt, "raw": True, "options": options})
+        asked = {"model": model, "prompt": prompt, "raw": True, "options": options, "logprobs": logprobs}
+        return await self._ask("/api/generate", asked)
 
     async def chat(self, model: str, messages: list[dict[str, str]], options: Mapping[str, Any]) -> OllamaReply:
         """The answer in a chat. Raises WorldError."""
@@ -103,6 +108,14 @@ class OllamaServer:
                 pass
         while self._serving() >= before:  # noqa: ASYNC110 - Ollama notifies nobody
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def model_port(self) -> int:
+        """Where the process that serves a model listens. Raises EngineError while none does."""
+        for process in psutil.Process(self._process.pid).children():
+            with contextlib.suppress(psutil.Error, ValueError, IndexError):
+                words = process.cmdline()
+                return int(words[words.index("--port") + 1])
+        raise EngineError(f"{self.name} Ollama serves no model")
 
     def memory(self) -> int:
         """Bytes that the processes which serve models hold, shared pages counted once for all who share them."""
@@ -130,11 +143,13 @@ async def read_reply(events: AsyncGenerator[dict[str, Any], None]) -> OllamaRepl
     """The events of an answer, timed as they come. Raises WorldError, and EngineError for one without an end."""
     started, first, text = time.monotonic(), 0.0, ""
     last: dict[str, Any] = {}
+    tokens: list[dict[str, Any]] = []
     async with contextlib.aclosing(events):
         async for event in events:
             piece = event.get("response") or event.get("message", {}).get("content", "")
             first = first or (time.monotonic() if piece else 0.0)
             text, last = text + piece, event
+            tokens += event.get("logprobs") or ()
     if not last.get("done"):
         raise EngineError("the answer broke off")
     ended, load = time.monotonic(), last.get("load_duration", 0) / 1e9
@@ -146,6 +161,8 @@ async def read_reply(events: AsyncGenerator[dict[str, Any], None]) -> OllamaRepl
         (first or ended) - started - load,
         ended - started - load,
         load,
+        tuple(token["token"] for token in tokens),
+        tuple(token["logprob"] for token in tokens),
     )
 
 

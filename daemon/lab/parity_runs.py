@@ -132,8 +132,8 @@ class _DepthComparison:
         )
 
 
-def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """The first index at which two id lists differ, their shorter length if one continues, None if they are equal."""
+def first_difference(a: Sequence[object], b: Sequence[object]) -> int | None:
+    """The first index at which two lists of ids differ, the shorter length if one continues, None if they are equal."""
     for i, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return i

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pilotfish.daemon.runner.launch_flags import BY_NAME, Handling, words_of
-from pilotfish.daemon.runner.own_drafter import draft_model
+from pilotfish.daemon.runner.own_drafter import FLAGS as DRAFT_FLAGS
+from pilotfish.daemon.runner.own_drafter import by_itself, draft_model
 from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
@@ -101,7 +102,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> L
             _take(words, seen)
         except UsageError as error:
             raise UsageError(f"{variable} is set: {error}, or unset it") from error
-    words = list(argv)
+    words = by_itself(argv)
     while words:
         _take(words, seen)
     if "model" not in seen:
@@ -226,9 +227,7 @@ _VALUES: dict[str, _Reader] = {
     **dict.fromkeys(("-m", "--model"), lambda flag, text: {"model": Path(text)}),
     **dict.fromkeys(("-a", "--alias"), _text("alias")),
     **dict.fromkeys(("-mm", "--mmproj"), _projector),
-    **dict.fromkeys(
-        ("-md", "--model-draft", "--spec-draft-model"), lambda flag, text: {"draft": draft_model(flag, text)}
-    ),
+    **dict.fromkeys(DRAFT_FLAGS, lambda flag, text: {"draft": draft_model(flag, text)}),
     "--host": _text("host"),
     "--port": _whole("port", 0, 65535),
     **dict.fromkeys(("-c", "--ctx-size"), _context),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,14 @@ from pilotfish.daemon.drafters.promotions import Promotions
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import keep_conversations, remember_conversations
-from pilotfish.daemon.runner.gain import NothingToGain, awaits_certificate, demand_drafts, demand_lane, demand_memory
+from pilotfish.daemon.runner.gain import (
+    NothingToGain,
+    awaits_certificate,
+    demand_device,
+    demand_drafts,
+    demand_lane,
+    demand_memory,
+)
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.long_prompts import read_long_prompts
 from pilotfish.daemon.runner.model_card import ModelCard
@@ -39,15 +46,24 @@ MORE_TIME = 0.9  # of the budget that certifying in idle moments has; what took 
 _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}  # llama.h's llama_vocab_type
 
 
-def load(launch: Launch, config: Config, state_dir: Path, *, must_gain: bool = False) -> tuple[Generator, ModelCard]:
+def load(
+    launch: Launch,
+    config: Config,
+    state_dir: Path,
+    *,
+    must_gain: bool = False,
+    stock_devices: Callable[[], Sequence[str]] = tuple,
+) -> tuple[Generator, ModelCard]:
     """Blocks until the model is ready, on the first engine that loads it and has something to gain with it.
 
     Raises BrokenModel or EngineError, naming the file. With `must_gain`, for a launch that stock could serve, raises
-    NothingToGain as soon as it turns out.
+    NothingToGain as soon as it turns out. `stock_devices` asks that server for the accelerators that it computes on.
     """
     registry = Registry.load(config)
     options = launch.engine_options(state_dir)
     verifiers = fit_verifiers(registry, config.engines, options)
+    if must_gain:
+        demand_device(verifiers, options, stock_devices)
     pin = pin_file(launch.model, state_dir, blob=launch.blob)
     if config.why_not_chosen:
         log.info("%s: %s", pin.name, config.why_not_chosen)

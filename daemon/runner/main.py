@@ -41,9 +41,11 @@ from pilotfish.daemon.runner.floor import NO_FLOOR, Floor
 from pilotfish.daemon.runner.gain import NothingToGain, Outlook, awaits_certificate
 from pilotfish.daemon.runner.launch_arguments import Launch, parse
 from pilotfish.daemon.runner.model_card import ModelCard
+from pilotfish.daemon.runner.own_drafter import by_itself
 from pilotfish.daemon.runner.projector import with_marker
 from pilotfish.daemon.runner.server import Server
 from pilotfish.daemon.runner.sidecar import Sidecar
+from pilotfish.daemon.runner.stock_devices import stock_devices
 from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
 
 log = logging.getLogger("pilotfish.runner")
@@ -109,7 +111,7 @@ async def serve(
     settings = in_force(_configured(floor), launch)
     begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
     stock = with_marker(floor.stock(), launch.projector)
-    sidecar = Sidecar(stock, arguments, settings.engine.sidecar_idle_s) if stock else None
+    sidecar = Sidecar(stock, by_itself(arguments), settings.engine.sidecar_idle_s) if stock else None
     server = Server(
         lambda: _load(launch, settings, ready, floor), host=launch.host, defaults=launch.defaults, sidecar=sidecar
     )
@@ -202,9 +204,16 @@ def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor
     # Imported here, on the engine's thread: the engine's libraries take a while, and /health should answer meanwhile.
     from pilotfish.daemon.runner.loading import load
 
+    stock = floor.stock()
     with floor.loading(launch.model):
         try:
-            loaded = load(launch, settings, paths.state_dir(), must_gain=floor.stock() is not None)
+            loaded = load(
+                launch,
+                settings,
+                paths.state_dir(),
+                must_gain=stock is not None,
+                stock_devices=partial(stock_devices, stock),
+            )
         except NothingToGain as error:
             if error.left is not None:
                 floor.leave(launch, settings, error.left)

@@ -6,6 +6,8 @@ own server's speculation only, so those launches are stock's.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,21 @@ from pilotfish.daemon.config.types import Config
 from pilotfish.hooks.errors import BrokenModel, UsageError
 
 DRAFTER = "llama"
+FLAGS = ("-md", "--model-draft", "--spec-draft-model")
+_WAY, _BY_ITSELF, _OF_ACTIVATIONS = "--spec-type", "draft-simple", "draft-mtp"
+
+
+def by_itself(argv: Sequence[str]) -> list[str]:
+    """`argv`, in which a draft model of a file of its own drafts by itself.
+
+    Ollama says `draft-mtp` of every draft layer that is none of DFlash's. With a complete model a llama-server ends at
+    that; whether the file is one is looked at where the flag is read (`draft_model`).
+    """
+    words = list(argv)
+    if not any(word in FLAGS for word in words):
+        return words
+    meant = {(_WAY, _OF_ACTIVATIONS): _BY_ITSELF}
+    return [*words[:1], *(meant.get(pair, pair[1]) for pair in itertools.pairwise(words))]
 
 
 def draft_model(flag: str, text: str) -> Path:

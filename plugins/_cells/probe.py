@@ -18,9 +18,7 @@ from pilotfish.plugins._cells.memory_layers import experts
 class CellProbe:
     """A `Probe` that `TellsEdges`, `RestoresStates` and `InspectsForwards`.
 
-    `close` frees the model; a second call does nothing.
-
-    `options` are what `setting` was loaded with.
+    `close` frees the model; a second call does nothing. `options` are what `setting` was loaded with.
     """
 
     def __init__(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli, parity
-from pilotfish.daemon.lab import parity_course
+from pilotfish.daemon.lab import floor_servers, parity_course
+from pilotfish.daemon.lab.floor_servers import Ollamas
+from pilotfish.daemon.lab.parity_ollama import OllamaCourse, OllamaParity, OllamaTrial
 from pilotfish.daemon.lab.parity_subject import Subject
 from pilotfish.daemon.lab.subjects import Weights
 from pilotfish.hooks.errors import EngineError, ModelNotFound, UsageError
@@ -217,3 +220,26 @@ def test_chats_are_compared_together(compare, tmp_path):
 def test_what_does_not_go_together_is_refused(compare):
     assert "--jsonl" in str(compare("--resume").exception)
     assert "--drafter" in str(compare("--together", "--drafter", "suffix").exception)
+
+
+@pytest.mark.parametrize("other", [("--full",), ("--together",), ("--control",), ("--prompts", "lane")])
+def test_under_ollama_everything_is_as_ollama_has_it(compare, other):
+    done = compare("--ollama", *other)
+    assert isinstance(done.exception, UsageError)
+    assert "no part in --ollama" in str(done.exception)
+
+
+@pytest.mark.parametrize(("broken", "code"), [("", 0), ("stock", 0), ("junk", 1)])
+def test_under_ollama_rows_that_differ_with_drafts_are_an_exit_code(compare, monkeypatch, tmp_path, broken, code):
+    async def run(self, starting):
+        trial = OllamaTrial("again", "greedy", 1, 9, 4, None, same_rows=True)
+        return [
+            OllamaCourse(title, "a lane", "lane", 3, 2, 1, (replace(trial, same_rows=title != broken),))
+            for title in ("plain", "stock", "junk")
+        ]
+
+    monkeypatch.setattr(floor_servers, "installed", lambda prefix: Ollamas(tmp_path, tmp_path, "0.33.2"))
+    monkeypatch.setattr(OllamaParity, "run", run)
+    done = compare("--ollama")
+    assert done.exit_code == code, done.output
+    assert ("rows differ with drafts" in done.stdout) is bool(code)

@@ -61,6 +61,10 @@ def test_it_is_wrong_from_the_position_asked_for(recording, wrong_from, proposed
     assert session(recording, wrong_from=wrong_from).propose(3).tokens == proposed
 
 
+def test_it_is_wrong_at_every_nth_token(recording):
+    assert session(recording, wrong_every=3).propose(8).tokens == (10, 11, 13, 13, 14, 16, 16, 17)
+
+
 @pytest.mark.parametrize("text", [None, "", "{}", '{"tokens": 3'])
 def test_without_a_recording_it_proposes_nothing(tmp_path, text):
     path = tmp_path / "recording.json"

@@ -112,7 +112,7 @@ def test_a_load_must_gain_where_there_is_a_stock_server(monkeypatch, stock):
     asked = []
     generator = ScriptedGenerator()
 
-    def load(*given, must_gain):
+    def load(*given, must_gain, **named):
         asked.append(must_gain)
         return generator, card(generator.engine)
 

@@ -15,6 +15,7 @@ from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.core.totals import Standing
 from pilotfish.daemon.drafters.memory_bounds import Bound
 from pilotfish.daemon.lab.fakes import FakeEngine, fake_pin
+from pilotfish.daemon.registry import accelerators
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner import gain
 from pilotfish.daemon.runner.gain import (
@@ -22,6 +23,7 @@ from pilotfish.daemon.runner.gain import (
     NothingToGain,
     Outlook,
     awaits_certificate,
+    demand_device,
     demand_drafts,
     demand_memory,
 )
@@ -107,6 +109,59 @@ def test_what_does_not_fit_beside_everything_else_is_stocks_for_now(
     with pytest.raises(NothingToGain, match="too little memory") as raised:
         demand_memory(fake_pin(), Sized(device), options)
     assert raised.value.left is None
+
+
+class OnProcessors:
+    """A verifier that is installed, and computes on `devices`."""
+
+    name = "ik"
+
+    def __init__(self, *devices: str) -> None:
+        self._devices = devices
+
+    def devices(self):
+        return self._devices
+
+    def fingerprint(self, state_dir):
+        return "build of ik"
+
+    def load(self, pin, lane, options):
+        raise AssertionError("nothing is loaded")
+
+
+@pytest.fixture
+def only_ik(monkeypatch):
+    """`only_ik("NVIDIA L4", has=("CUDA0",))`: the machine shows these, and `ik`, the one engine, has those."""
+
+    def here(*shown: str, has: tuple[str, ...] = ()) -> OnProcessors:
+        monkeypatch.setattr(accelerators, "shown", lambda: list(shown))
+        ik = OnProcessors(*has)
+        monkeypatch.setattr(Registry, "verifier", lambda registry, name: ik if name == "ik" else None)
+        return ik
+
+    return here
+
+
+def test_where_stock_computes_on_an_accelerator_an_engine_without_it_is_not_chosen(tmp_path, only_ik):
+    only_ik("NVIDIA L4")
+    with pytest.raises(NothingToGain, match="stock computes on CUDA0, and the build of ik on processors") as raised:
+        load(Launch(tmp_path / "unread"), Config(), tmp_path, must_gain=True, stock_devices=lambda: ("CUDA0",))
+    assert raised.value.left is not None
+    assert raised.value.left.until is not None, "devices come and go"
+
+
+@pytest.mark.parametrize(
+    ("shown", "has", "layers", "stock_has"),
+    [
+        ((), (), None, ("CUDA0",)),  # and stock is not asked
+        (("NVIDIA L4",), (), 0, ("CUDA0",)),
+        (("NVIDIA L4",), (), None, ()),  # Ollama was installed for processors only
+        (("NVIDIA L4",), ("CUDA0",), None, ("CUDA0",)),
+    ],
+)
+def test_everywhere_else_it_may_be(only_ik, shown, has, layers, stock_has):
+    ik = only_ik(*shown, has=has)
+    demand_device((ik,), EngineOptions(gpu_layers=layers), lambda: stock_has)
 
 
 def outlook(widths=(1,), parity=Parity.LANE, *, awaited=False, enabled=True) -> Outlook:

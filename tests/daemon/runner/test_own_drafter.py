@@ -8,7 +8,7 @@ import pytest
 
 from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.runner.launch_arguments import parse
-from pilotfish.daemon.runner.own_drafter import with_own_drafter
+from pilotfish.daemon.runner.own_drafter import by_itself, with_own_drafter
 from pilotfish.hooks.errors import UsageError
 from tests.manifests.builders import tiny_gguf
 
@@ -26,6 +26,19 @@ def test_a_complete_model_drafts(tmp_path):
     drafters = with_own_drafter(Config(), launch.draft).drafters
     assert drafters.order == ("suffix", "llama")
     assert drafters.tables["llama"]["model"] == str(file)
+
+
+OLLAMAS = ("--spec-type", "draft-mtp", "--spec-draft-n-max", "4", "--spec-draft-backend-sampling")
+
+
+def test_ollama_calls_every_draft_layer_mtp_and_the_file_says_what_it_is(tmp_path):
+    file = draft(tmp_path)
+    words = ["-m", "m", *OLLAMAS, "--spec-draft-model", str(file)]
+    assert parse(words, {}).draft == file
+    assert by_itself(words) == [word.replace("draft-mtp", "draft-simple") for word in words]
+    for needs_activations in (["-m", "m", *OLLAMAS], [*words[:-1], str(draft(tmp_path, "gemma4-assistant"))]):
+        with pytest.raises(UsageError, match="start the stock"):
+            parse(needs_activations, {})
 
 
 @pytest.mark.parametrize(
