@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pilotfish.hooks.types import EngineSetting, Lane
+from pilotfish.hooks.types import EngineSetting, Lane, in_blocks
 
 SETTING = EngineSetting("bf16", "f16", True, False, (("SWITCH", "0"),))
 OTHERS = {
@@ -35,3 +35,13 @@ def test_a_lanes_name_is_for_people_and_makes_no_difference() -> None:
     assert Lane("one name", (1, 2), SETTING) == Lane("another", (1, 2), SETTING)
     assert hash(Lane("one name", (1, 2), SETTING)) == hash(Lane("another", (1, 2), SETTING))
     assert Lane("a name", (1, 2), SETTING) != Lane("a name", (1, 2), replace(SETTING, engine="another"))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "widths", "blocks"),
+    [(1, (1,), [1]), (3, (1,), [1, 1, 1]), (7, (1, 2, 3, 4, 8), [4, 3]), (0, (1, 2), [])],
+)
+def test_tokens_are_made_up_of_a_lanes_widths_the_widest_first(
+    tokens: int, widths: tuple[int, ...], blocks: list[int]
+) -> None:
+    assert in_blocks(tokens, widths) == blocks

@@ -81,11 +81,19 @@ def test_where_cells_depend_on_blocks_what_may_be_kept_is_also_there() -> None:
     assert found.trusted == 12
 
 
-@pytest.mark.parametrize(("snapshots", "widths"), [(0, (1,)), (3, (1, 2, 3, 4)), (15, (1, 2, 3, 4, 8, 16))])
+@pytest.mark.parametrize(("snapshots", "widths"), [(3, (1, 2, 3, 4)), (15, (1, 2, 3, 4, 8, 16))])
 def test_snapshots_bound_the_width(snapshots: int, widths: tuple[int, ...]) -> None:
     memory = CellMemory(running=True, snapshots=snapshots)
     assert memory.widths((1, 2, 3, 4, 8, 16)) == widths
     assert CELLS.widths((1, 2, 16)) == (1, 2, 16)
+
+
+def test_without_snapshots_blocks_of_any_width_are_taken_back() -> None:
+    memory = CellMemory(running=True)
+    assert memory.restores
+    assert memory.widths((1, 2, 16)) == (1, 2, 16)
+    assert not CELLS.restores
+    assert not RUNNING.restores
 
 
 @pytest.mark.parametrize(

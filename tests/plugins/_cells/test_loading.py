@@ -16,7 +16,7 @@ from pilotfish.lab.fakes import fake_pin
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.dialect import Dialect
 from pilotfish.plugins._cells.engine import CellEngine
-from pilotfish.plugins._cells.loading import load
+from pilotfish.plugins._cells.loading import NO_PADDING, load
 from tests.manifests.builders import tiny_gguf
 
 EXACT, STOCK = EngineSetting("bf16", "f16"), EngineSetting("f16", "f16", None)
@@ -109,8 +109,17 @@ def test_where_everything_is_refused_the_first_reason_is_told(loaded: Loaded) ->
         loaded(lambda setting, width: True)
 
 
-@pytest.mark.parametrize(("snapshots", "widths"), [(0, (1,)), (3, (1, 2, 3, 4)), (7, WIDE.widths)])
+@pytest.mark.parametrize(("snapshots", "widths"), [(0, WIDE.widths), (3, (1, 2, 3, 4)), (7, WIDE.widths)])
 def test_a_lane_is_no_wider_than_snapshots_lead_back(loaded: Loaded, snapshots: int, widths: tuple[int, ...]) -> None:
     lane = loaded(lambda setting, width: False, memory=CellMemory(running=True, snapshots=snapshots)).lane
     assert lane.widths == widths
-    assert ("snapshots" in lane.reason) == (snapshots == 0)
+    assert lane.reason == ""
+
+
+def test_a_padded_lane_is_none_on_a_memory_that_cannot_be_cut(loaded: Loaded) -> None:
+    lane = loaded(
+        lambda setting, width: False,
+        memory=CellMemory(running=True),
+        lane=replace(WIDE, widths=(2, 4, 8)),
+    ).lane
+    assert (lane.widths, lane.reason) == ((1,), NO_PADDING)
