@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pilotfish.daemon.lab.diagnose.diagnosis import Parting, PastKind
-from pilotfish.daemon.lab.diagnose.replaying import Replay
+from pilotfish.daemon.lab.diagnose.replaying import HistoryReplay
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.inspection import InspectsForwards, Operation, Trace
 
@@ -99,7 +99,7 @@ class Tracer:
     """Traces the plain forwards and the other one after the same history, and compares them token by token. Both may be
     one replay, where the setting is the same."""
 
-    def __init__(self, plain: Replay, other: Replay) -> None:
+    def __init__(self, plain: HistoryReplay, other: HistoryReplay) -> None:
         self._plain, self._other = plain, other
 
     def find(self) -> tuple[Parting, ...]:
@@ -116,7 +116,7 @@ class Tracer:
             yield at, self._trace(self._plain, self._plain.start + at, step), other
             self._plain.rows(self._plain.ids[self._plain.start + at :][:step], step)
 
-    def _trace(self, replay: Replay, at: int, width: int) -> Trace:
+    def _trace(self, replay: HistoryReplay, at: int, width: int) -> Trace:
         if not isinstance(replay.probe, InspectsForwards):
             raise EngineError(f"the probe of {replay.probe.engine.name} cannot be looked into: no operation is named")
         return replay.probe.trace(replay.ids[at : at + width], width)

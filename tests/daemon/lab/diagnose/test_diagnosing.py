@@ -77,7 +77,8 @@ def test_rows_that_see_what_follows_them_are_named():
 
 def test_a_probe_that_changes_when_it_is_looked_into_names_no_operation():
     found = diagnosed(TracedProbe(split_attention, shy=True))
-    assert [fault.kind for fault in found.faults] == [FaultKind.INSPECTED]
+    assert {fault.kind for fault in found.faults} == {FaultKind.INSPECTED}
+    assert "rows of a forward of 5" in found.faults[0].what
     assert found.parting is None
     assert found.minimal is not None
 
