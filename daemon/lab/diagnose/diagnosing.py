@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import dataclass, field, replace
 
 from pilotfish.daemon.certify.candidates import prompt_block
@@ -10,7 +11,7 @@ from pilotfish.daemon.certify.lanes import MAX_WIDTH
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
 from pilotfish.daemon.certify.reproductions import ForwardShape, Reproduction
 from pilotfish.daemon.certify.task import OpenProbe, Progress, silent
-from pilotfish.daemon.lab.diagnose.diagnosis import Diagnosis, FaultKind, PastKind
+from pilotfish.daemon.lab.diagnose.diagnosis import ClassParting, Diagnosis, FaultKind, PastKind
 from pilotfish.daemon.lab.diagnose.partings import Tracer
 from pilotfish.daemon.lab.diagnose.pasts import Pasts
 from pilotfish.daemon.lab.diagnose.replaying import MOST_PROPOSALS, HistoryReplay
@@ -21,6 +22,7 @@ from pilotfish.hooks.protocols import Probe
 from pilotfish.hooks.types import EngineOptions
 
 ROOM = MAX_WIDTH + MOST_PROPOSALS  # cells that are needed after the prefix
+MOST_PAIRS = 4  # of classes that are compared operation by operation
 PLAIN_OPTIONS = EngineOptions()
 
 
@@ -57,7 +59,7 @@ class Diagnosing:
         ours, theirs = self._replays(plain, other, self.asked)
         diagnosis = Diagnosis(self.asked.model, other.engine.version, self.asked, self._widths())
         try:
-            for step in (self._sound, self._pasts, self._parting, self._shortened):
+            for step in (self._sound, self._pasts, self._parting, self._between, self._shortened):
                 diagnosis = step(diagnosis, ours, theirs)
                 if any(fault.fatal for fault in diagnosis.faults):
                     break
@@ -94,6 +96,18 @@ class Diagnosing:
         except EngineError as error:
             self.notes.append(str(error))
             return so_far
+
+    def _between(self, so_far: Diagnosis, ours: HistoryReplay, theirs: HistoryReplay) -> Diagnosis:
+        """Attention may part one width from all others, and weights others among themselves."""
+        if so_far.parting is None:
+            return so_far
+        asked = (self.asked.plain.width, self.asked.other.width)
+        firsts = [group[0] for group in so_far.pasts[-1].classes]
+        for widths in [pair for pair in itertools.pairwise(firsts) if pair != asked][:MOST_PAIRS]:
+            self.progress(f"looking for what parts widths {widths[0]} and {widths[1]}")
+            for found in Tracer(theirs, theirs, widths).find()[:1]:
+                so_far = replace(so_far, between=(*so_far.between, ClassParting(widths, found)))
+        return so_far
 
     def _shortened(self, so_far: Diagnosis, ours: HistoryReplay, theirs: HistoryReplay) -> Diagnosis:
         if not part(ours, theirs):
