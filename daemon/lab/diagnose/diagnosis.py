@@ -110,8 +110,8 @@ class Diagnosis:
     """`faults` stand in the order in which they were looked for; `tried` are widths.
 
     `decisive` is the first parting of a token whose rows differ, where those of `parting`'s token do not. `between` has
-    the partings of neighbouring classes of the last past. `minimal` has as little of the prefix as shows the difference;
-    None where nothing differs.
+    the partings of neighbouring classes of the last past. `minimal` has as little of the prefix as shows the
+    difference; None where nothing differs.
     """
 
     model: str
