@@ -91,7 +91,7 @@ class Parting:
     @property
     def title(self) -> str:
         """`attention (FLASH_ATTN_EXT)`, `the product with blk.3.ffn_down.weight (q4_K)`, ..."""
-        if self.weights and "GET_ROWS" not in self.kind:
+        if self.weights:
             return f"the product with {self.weights} ({self.number_format})"
         attention = "ATTN" in self.kind or self.kind.startswith(("MUL_MAT", "SOFT_MAX"))  # a product without weights
         return f"attention ({self.kind})" if attention else f"{self.kind}, {self.name}"
