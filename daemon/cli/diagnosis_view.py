@@ -68,6 +68,8 @@ def _details(found: Diagnosis) -> Iterator[str]:
     if parting := found.parting:
         row = f"token {parting.row} of the forward" if parting.row else "the pending token"
         yield f"{parting.name}: {parting.equal_before} operations before it are equal for {row}, bit for bit"
+    for one in found.between:
+        yield f"widths {one.widths[0]} and {one.widths[1]} part at {_parted(found, one.parting)}"
     if found.classes:
         yield f"widths with equal rows here: {_classes(found.classes)}"
     if asked.lane:

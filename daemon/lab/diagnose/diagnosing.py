@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import dataclass, field, replace
 
 from pilotfish.daemon.certify.candidates import prompt_block
@@ -10,17 +11,18 @@ from pilotfish.daemon.certify.lanes import MAX_WIDTH
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
 from pilotfish.daemon.certify.reproductions import ForwardShape, Reproduction
 from pilotfish.daemon.certify.task import OpenProbe, Progress, silent
-from pilotfish.daemon.lab.diagnose.diagnosis import Diagnosis, FaultKind, PastKind
+from pilotfish.daemon.lab.diagnose.diagnosis import ClassParting, Diagnosis, FaultKind, PastKind
 from pilotfish.daemon.lab.diagnose.partings import Tracer
 from pilotfish.daemon.lab.diagnose.pasts import Pasts
-from pilotfish.daemon.lab.diagnose.replaying import MOST_PROPOSALS, Replay
+from pilotfish.daemon.lab.diagnose.replaying import MOST_PROPOSALS, HistoryReplay
 from pilotfish.daemon.lab.diagnose.shrinking import part, shortened
-from pilotfish.daemon.lab.diagnose.soundness import faults_of
+from pilotfish.daemon.lab.diagnose.soundness import faults_of, inspection_faults
 from pilotfish.hooks.errors import EngineError, UsageError
 from pilotfish.hooks.protocols import Probe
 from pilotfish.hooks.types import EngineOptions
 
 ROOM = MAX_WIDTH + MOST_PROPOSALS  # cells that are needed after the prefix
+MOST_PAIRS = 4  # of classes that are compared operation by operation
 PLAIN_OPTIONS = EngineOptions()
 
 
@@ -57,7 +59,7 @@ class Diagnosing:
         ours, theirs = self._replays(plain, other, self.asked)
         diagnosis = Diagnosis(self.asked.model, other.engine.version, self.asked, self._widths())
         try:
-            for step in (self._sound, self._pasts, self._parting, self._shortened):
+            for step in (self._sound, self._pasts, self._parting, self._between, self._shortened):
                 diagnosis = step(diagnosis, ours, theirs)
                 if any(fault.fatal for fault in diagnosis.faults):
                     break
@@ -66,18 +68,22 @@ class Diagnosing:
             self.notes.append("time ran out before everything was compared: give it more with --budget")
         return replace(diagnosis, notes=tuple(self.notes))
 
-    def _sound(self, so_far: Diagnosis, ours: Replay, theirs: Replay) -> Diagnosis:
+    def _sound(self, so_far: Diagnosis, ours: HistoryReplay, theirs: HistoryReplay) -> Diagnosis:
         self.progress("checking that forwards repeat themselves")
-        return replace(so_far, faults=tuple(faults_of(theirs, self.asked.other.width)))
+        faults = [*faults_of(theirs, self.asked.other.width)]
+        if not any(fault.fatal for fault in faults):
+            faults += inspection_faults(theirs, self.asked.other.width)
+            faults += inspection_faults(ours, self.asked.plain.width)
+        return replace(so_far, faults=tuple(faults))
 
-    def _pasts(self, so_far: Diagnosis, ours: Replay, theirs: Replay) -> Diagnosis:
+    def _pasts(self, so_far: Diagnosis, ours: HistoryReplay, theirs: HistoryReplay) -> Diagnosis:
         compared = Pasts(theirs, so_far.tried, self.asked.plain.width)
         for kind in (PastKind.SINGLE, PastKind.BLOCKS, PastKind.FRESH):
             self.progress(f"comparing {len(so_far.tried)} widths after {kind}")
             so_far = replace(so_far, pasts=(*so_far.pasts, compared.look(kind)))
         return so_far
 
-    def _parting(self, so_far: Diagnosis, ours: Replay, theirs: Replay) -> Diagnosis:
+    def _parting(self, so_far: Diagnosis, ours: HistoryReplay, theirs: HistoryReplay) -> Diagnosis:
         self.progress("looking for the first operation that differs")
         if not part(ours, theirs) or any(fault.kind is FaultKind.INSPECTED for fault in so_far.faults):
             return so_far
@@ -91,7 +97,19 @@ class Diagnosing:
             self.notes.append(str(error))
             return so_far
 
-    def _shortened(self, so_far: Diagnosis, ours: Replay, theirs: Replay) -> Diagnosis:
+    def _between(self, so_far: Diagnosis, ours: HistoryReplay, theirs: HistoryReplay) -> Diagnosis:
+        """Attention may part one width from all others, and weights others among themselves."""
+        if so_far.parting is None:
+            return so_far
+        asked = (self.asked.plain.width, self.asked.other.width)
+        firsts = [group[0] for group in so_far.pasts[-1].classes]
+        for widths in [pair for pair in itertools.pairwise(firsts) if pair != asked][:MOST_PAIRS]:
+            self.progress(f"looking for what parts widths {widths[0]} and {widths[1]}")
+            for found in Tracer(theirs, theirs, widths).find()[:1]:
+                so_far = replace(so_far, between=(*so_far.between, ClassParting(widths, found)))
+        return so_far
+
+    def _shortened(self, so_far: Diagnosis, ours: HistoryReplay, theirs: HistoryReplay) -> Diagnosis:
         if not part(ours, theirs):
             return so_far
         self.progress("shortening the prefix")
@@ -103,10 +121,10 @@ class Diagnosing:
         """With no proposal up to 16, and the two that were asked about."""
         return tuple(sorted({*range(1, MOST_PROPOSALS + 2), self.asked.plain.width, self.asked.other.width}))
 
-    def _replays(self, plain: Probe, other: Probe, asked: Reproduction) -> tuple[Replay, Replay]:
+    def _replays(self, plain: Probe, other: Probe, asked: Reproduction) -> tuple[HistoryReplay, HistoryReplay]:
         """One for each probe; the same twice where that is one."""
         theirs = self._replay(other, asked)
         return theirs if plain is other else self._replay(plain, asked), theirs
 
-    def _replay(self, probe: Probe, asked: Reproduction) -> Replay:
-        return Replay(probe, asked, prompt_block(self.options, probe.engine.name), self.deadline)
+    def _replay(self, probe: Probe, asked: Reproduction) -> HistoryReplay:
+        return HistoryReplay(probe, asked, prompt_block(self.options, probe.engine.name), self.deadline)

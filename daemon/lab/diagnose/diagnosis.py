@@ -91,18 +91,27 @@ class Parting:
     @property
     def title(self) -> str:
         """`attention (FLASH_ATTN_EXT)`, `the product with blk.3.ffn_down.weight (q4_K)`, ..."""
-        if self.weights and "GET_ROWS" not in self.kind:
+        if self.weights:
             return f"the product with {self.weights} ({self.number_format})"
         attention = "ATTN" in self.kind or self.kind.startswith(("MUL_MAT", "SOFT_MAX"))  # a product without weights
         return f"attention ({self.kind})" if attention else f"{self.kind}, {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
+class ClassParting:
+    """Where two classes of widths part: what parts one width of each."""
+
+    widths: tuple[int, int]
+    parting: Parting
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """`faults` stand in the order in which they were looked for; `tried` are widths.
 
-    `decisive` is the first parting of a token whose rows differ, where those of `parting`'s token do not. `minimal` has
-    as little of the prefix as shows the difference; None where nothing differs.
+    `decisive` is the first parting of a token whose rows differ, where those of `parting`'s token do not. `between` has
+    the partings of neighbouring classes of the last past. `minimal` has as little of the prefix as shows the
+    difference; None where nothing differs.
     """
 
     model: str
@@ -113,6 +122,7 @@ class Diagnosis:
     pasts: tuple[PastFound, ...] = ()
     parting: Parting | None = None
     decisive: Parting | None = None
+    between: tuple[ClassParting, ...] = ()
     minimal: Reproduction | None = None
     notes: tuple[str, ...] = ()
     complete: bool = True  # False where time ran out
@@ -139,8 +149,13 @@ class Diagnosis:
         for name, found in (("asked", self.asked), ("minimal", self.minimal)):
             table[name] = found.to_json() if found else None
         for name, one in (("parting", self.parting), ("decisive", self.decisive)):
-            table[name] = {**table[name], "title": one.title} if one else None
+            table[name] = _titled(one) if one else None
+        table["between"] = [{"widths": pair.widths, "parting": _titled(pair.parting)} for pair in self.between]
         return {**table, "classes": self.classes, "differs": self.differs}
+
+
+def _titled(parting: Parting) -> dict[str, Any]:
+    return {**asdict(parting), "title": parting.title}
 
 
 def _number(classes: Sequence[Sequence[int]], width: int) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pilotfish.daemon.lab.diagnose.diagnosis import Parting, PastKind
-from pilotfish.daemon.lab.diagnose.replaying import Replay
+from pilotfish.daemon.lab.diagnose.replaying import HistoryReplay
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.inspection import InspectsForwards, Operation, Trace
 
@@ -99,8 +99,10 @@ class Tracer:
     """Traces the plain forwards and the other one after the same history, and compares them token by token. Both may be
     one replay, where the setting is the same."""
 
-    def __init__(self, plain: Replay, other: Replay) -> None:
+    def __init__(self, plain: HistoryReplay, other: HistoryReplay, widths: tuple[int, int] | None = None) -> None:
+        """`widths` of the plain forwards and the other one, instead of those that were asked about."""
         self._plain, self._other = plain, other
+        self._step, self._width = widths or (plain.asked.plain.width, other.asked.other.width)
 
     def find(self) -> tuple[Parting, ...]:
         """See `partings`. Raises EngineError where a probe cannot be looked into."""
@@ -108,7 +110,7 @@ class Tracer:
 
     def _traces(self) -> Iterator[tuple[int, Trace, Trace]]:
         """One plain forward after the other, with the number of its first token, and the other forward."""
-        width, step = self._other.asked.other.width, self._other.asked.plain.width
+        width, step = self._width, self._step
         self._other.ready(PastKind.FRESH)
         other = self._trace(self._other, self._other.start, width)
         self._plain.ready(PastKind.FRESH)
@@ -116,7 +118,7 @@ class Tracer:
             yield at, self._trace(self._plain, self._plain.start + at, step), other
             self._plain.rows(self._plain.ids[self._plain.start + at :][:step], step)
 
-    def _trace(self, replay: Replay, at: int, width: int) -> Trace:
+    def _trace(self, replay: HistoryReplay, at: int, width: int) -> Trace:
         if not isinstance(replay.probe, InspectsForwards):
             raise EngineError(f"the probe of {replay.probe.engine.name} cannot be looked into: no operation is named")
         return replay.probe.trace(replay.ids[at : at + width], width)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pilotfish.daemon.certify.lanes import classes
 from pilotfish.daemon.lab.diagnose.diagnosis import PastFound, PastKind, Scores
-from pilotfish.daemon.lab.diagnose.replaying import Replay
+from pilotfish.daemon.lab.diagnose.replaying import HistoryReplay
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.inspection import CellsPart, InspectsForwards
 from pilotfish.hooks.protocols import ReadsLogits
@@ -20,7 +20,7 @@ Row = npt.NDArray[np.float32]
 class Pasts:
     """Compares every past with single tokens and the plain width, which has to come first."""
 
-    def __init__(self, replay: Replay, widths: Sequence[int], plain: int) -> None:
+    def __init__(self, replay: HistoryReplay, widths: Sequence[int], plain: int) -> None:
         self._replay, self._widths, self._plain = replay, widths, plain
         self._cells: tuple[CellsPart, ...] = ()
         self._row: Row | None = None  # the plain one

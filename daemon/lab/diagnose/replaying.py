@@ -17,7 +17,7 @@ ANSWERED = 16  # ids at the end of a prefix that are taken to be an answer where
 _SEED = 41
 
 
-class Replay:
+class HistoryReplay:
     """`asked` in the cells of `probe`, which nobody else uses meanwhile.
 
     Its calls raise EngineError, and OutOfTime once the deadline has passed.

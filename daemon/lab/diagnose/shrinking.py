@@ -8,12 +8,12 @@ from dataclasses import replace
 from pilotfish.daemon.certify.probe_driver import OutOfTime
 from pilotfish.daemon.certify.reproductions import Reproduction
 from pilotfish.daemon.lab.diagnose.diagnosis import PastKind
-from pilotfish.daemon.lab.diagnose.replaying import Replay
+from pilotfish.daemon.lab.diagnose.replaying import HistoryReplay
 
-Rebuilt = Callable[[Reproduction], tuple[Replay, Replay]]
+Rebuilt = Callable[[Reproduction], tuple[HistoryReplay, HistoryReplay]]
 
 
-def part(plain: Replay, other: Replay) -> bool:
+def part(plain: HistoryReplay, other: HistoryReplay) -> bool:
     """Whether the rows of the other forward are not the plain ones, after a prompt. Raises EngineError or OutOfTime."""
     width, step = other.asked.other.width, plain.asked.plain.width
     other.ready(PastKind.FRESH)

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pilotfish.daemon.lab.diagnose.diagnosis import Fault, FaultKind, PastKind
-from pilotfish.daemon.lab.diagnose.replaying import Replay
+from pilotfish.daemon.lab.diagnose.replaying import HistoryReplay
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import InspectsForwards
 
 
-def faults_of(replay: Replay, width: int) -> Iterator[Fault]:
-    """What is wrong with forwards of `width` after the history, for a person."""
+def faults_of(replay: HistoryReplay, width: int) -> Iterator[Fault]:
+    """What is wrong with forwards of `width` after the history. After a fatal one nothing more is looked for."""
     replay.build(PastKind.FRESH)
     first = _rows(replay, width)
     replay.back()
@@ -23,7 +23,6 @@ def faults_of(replay: Replay, width: int) -> Iterator[Fault]:
     replay.back()
     if width > 1:
         yield from _peeking(replay, width, first)
-    yield from _inspected(replay, width, first)
 
 
 def _unsound(width: int, *, cut: bool) -> Fault:
@@ -35,12 +34,12 @@ def _unsound(width: int, *, cut: bool) -> Fault:
     return Fault(FaultKind.UNREPEATABLE, what)
 
 
-def _rows(replay: Replay, width: int) -> list[bytes]:
+def _rows(replay: HistoryReplay, width: int) -> list[bytes]:
     at = replay.start
     return replay.rows(replay.ids[at : at + width], width)
 
 
-def _peeking(replay: Replay, width: int, first: list[bytes]) -> Iterator[Fault]:
+def _peeking(replay: HistoryReplay, width: int, first: list[bytes]) -> Iterator[Fault]:
     """Other proposals, from the first one on and from the middle: the rows before them must stay as they are."""
     for kept in sorted({1, (width + 1) // 2}):
         tokens = [*replay.ids[replay.start : replay.start + kept], *replay.junk][:width]
@@ -52,10 +51,13 @@ def _peeking(replay: Replay, width: int, first: list[bytes]) -> Iterator[Fault]:
             return
 
 
-def _inspected(replay: Replay, width: int, first: list[bytes]) -> Iterator[Fault]:
+def inspection_faults(replay: HistoryReplay, width: int) -> Iterator[Fault]:
     """A forward that is looked into gives the rows of one that is not, and the next one is as before."""
     if not isinstance(replay.probe, InspectsForwards):
         return
+    replay.ready(PastKind.FRESH)
+    first = _rows(replay, width)
+    replay.back()
     try:
         trace = replay.probe.trace(replay.ids[replay.start : replay.start + width], width)
     except EngineError:  # one of another process that cannot

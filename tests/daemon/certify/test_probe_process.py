@@ -80,6 +80,8 @@ def test_rows_of_another_process_are_those_of_this_one(smollm2_path: Path, pin_o
         for probe in (here, there):
             assert probe.cut(2)
         assert there.rows(ids[2:3], 1) == here.rows(ids[2:3], 1)
+        assert there.cells(1) == here.cells(1)
+        assert there.trace(ids[3:4], 2) == here.trace(ids[3:4], 2)
         assert there.prompts_apart is here.prompts_apart is True
         for exact in (True, False):
             ours, theirs = here.together(2, exact=exact), there.together(2, exact=exact)

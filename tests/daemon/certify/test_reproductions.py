@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pilotfish.daemon.certify.certification import certify
 from pilotfish.daemon.certify.reproductions import (
     SCHEMA,
     ForwardShape,
@@ -14,8 +15,10 @@ from pilotfish.daemon.certify.reproductions import (
     read_reproduction,
     write_reproduction,
 )
+from pilotfish.daemon.lab.fakes import fake_pin
 from pilotfish.hooks.errors import UsageError
-from pilotfish.hooks.types import EngineSetting
+from pilotfish.hooks.types import EngineOptions, EngineSetting
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
 SETTING = EngineSetting("bf16", "f16", None, environment=(("GGML_X", "0"),))
 FULL = Reproduction(
@@ -75,3 +78,8 @@ def test_what_is_no_json_is_refused(tmp_path):
     (tmp_path / "r.json").write_text("{")
     with pytest.raises(UsageError, match="not a reproduction"):
         read_reproduction(tmp_path / "r.json")
+
+
+def test_a_certification_refuses_a_probe_with_ids_that_the_model_has_not(tmp_path):
+    with pytest.raises(UsageError, match=r"of m:1b has the id 10, which fake:latest has not"):
+        certify(fake_pin(10), [LlamaVerifier()], EngineOptions(state_dir=tmp_path), regressions=[FULL])

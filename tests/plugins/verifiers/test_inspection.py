@@ -12,7 +12,7 @@ from pilotfish.daemon.certify.probe_driver import Deadline
 from pilotfish.daemon.certify.reproductions import ForwardShape, Reproduction
 from pilotfish.daemon.lab.diagnose.diagnosis import Parting, PastKind
 from pilotfish.daemon.lab.diagnose.partings import Tracer
-from pilotfish.daemon.lab.diagnose.replaying import Replay
+from pilotfish.daemon.lab.diagnose.replaying import HistoryReplay
 from pilotfish.daemon.lab.diagnose.shrinking import part
 from pilotfish.hooks.protocols import InspectsForwards, Probe
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
@@ -80,7 +80,7 @@ def where(probe: Probe, size: int, width: int) -> tuple[bool, tuple[Parting, ...
     """Whether rows of widths 1 and `width` differ after `size` ids, and the operations that part first."""
     setting = EngineSetting()
     asked = Reproduction("smollm2", tuple(ids(size)), ForwardShape(setting, 1), ForwardShape(setting, width))
-    replay = Replay(probe, asked, 512, Deadline(200))
+    replay = HistoryReplay(probe, asked, 512, Deadline(200))
     return part(replay, replay), Tracer(replay, replay).find()
 
 
@@ -108,7 +108,7 @@ def test_a_history_in_blocks_of_a_class_writes_the_same_cells(probe_of: OpenProb
     probe = probe_of("Q4_1", EngineSetting("bf16", "f16"))
     setting = EngineSetting("bf16", "f16")
     asked = Reproduction("m", tuple(ids(40)), ForwardShape(setting, 1), ForwardShape(setting, 4), prompt=30)
-    replay, cells = Replay(probe, asked, 512, Deadline(200)), []
+    replay, cells = HistoryReplay(probe, asked, 512, Deadline(200)), []
     assert isinstance(probe, InspectsForwards)
     for kind in PastKind:
         replay.build(kind)

@@ -10,6 +10,7 @@ from pilotfish.daemon.certify.reproductions import PastRound
 from pilotfish.daemon.lab.diagnose.diagnosis import FaultKind, PastKind
 from pilotfish.daemon.lab.faults import CellKeepingProbe, PeekingProbe, WidthSensitiveProbe
 from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.inspection import Trace
 from tests.daemon.lab.diagnose.traced_probe import TracedProbe, diagnosed, reproduction
 from tests.fakes.probe import FakeProbe
 
@@ -64,6 +65,24 @@ def test_a_width_that_is_perturbed_from_some_operation_on_is_named():
     assert found.parting.equal_before == 3
 
 
+def test_neighbouring_classes_are_told_apart_by_what_parts_them():
+    """Attention parts width 1 from all others, a product with weights those from 8 on."""
+
+    class Tiled(TracedProbe):
+        def trace(self, tokens, width):
+            found = super().trace(tokens, width)
+            spoilt = [one.with_digests(lambda digest: digest[::-1]) for one in found.operations[3:]]
+            return Trace((*found.operations[:3], *(spoilt if width > 7 else found.operations[3:])), found.rows)
+
+    found = diagnosed(Tiled(lambda width, cells: (width == 1, width > 7), at=4), reproduction(40))
+    assert found.classes == ((1,), tuple(range(2, 8)), tuple(range(8, 18)))
+    assert found.parting.title == "the product with output.weight (q4_0)"
+    assert [(one.widths, one.parting.name) for one in found.between] == [
+        ((1, 2), "result_output"),
+        ((2, 8), "ffn_out-0"),
+    ]
+
+
 def test_cells_that_stay_after_a_cut_are_named_and_nothing_is_compared():
     found = diagnosed(CellKeepingProbe(TracedProbe()))
     assert [fault.kind for fault in found.faults] == [FaultKind.UNCUT]
@@ -77,7 +96,8 @@ def test_rows_that_see_what_follows_them_are_named():
 
 def test_a_probe_that_changes_when_it_is_looked_into_names_no_operation():
     found = diagnosed(TracedProbe(split_attention, shy=True))
-    assert [fault.kind for fault in found.faults] == [FaultKind.INSPECTED]
+    assert {fault.kind for fault in found.faults} == {FaultKind.INSPECTED}
+    assert "rows of a forward of 5" in found.faults[0].what
     assert found.parting is None
     assert found.minimal is not None
 

@@ -7,6 +7,7 @@ import pytest
 from pilotfish.daemon.lab.conformance import CHECKS, Harness, Nonconformance
 from pilotfish.daemon.lab.conformance.verifier_checks import VERIFIER_CHECKS, EngineHarness
 from pilotfish.daemon.lab.conformance.verifiers import begins_texts
+from pilotfish.daemon.lab.diagnose.failing_trial import reproduction_of
 from pilotfish.daemon.lab.fakes import FakeEngine, ScriptedDrafter
 from pilotfish.daemon.lab.faults import (
     BosDroppingTokenizer,
@@ -16,9 +17,11 @@ from pilotfish.daemon.lab.faults import (
 )
 from pilotfish.daemon.lab.faults.faulty_engines import FaultyEngine
 from pilotfish.daemon.lab.parity_runs import run_parity
+from pilotfish.daemon.lab.receipts.receipt_types import RunVerdict, TrialVerdict
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
 from pilotfish.hooks.types import TokenizerPin
 from tests.daemon.lab.fake_subject import subject
+from tests.daemon.lab.validation.validating import a_course
 
 BOS = 9
 PIN = TokenizerPin("fake", "fake", 32, bos=BOS, add_bos=True)
@@ -58,6 +61,18 @@ def test_both_change_answers_under_parity(fault):
 
     assert all(trial.equal for trial in trials(FaultyEngine))
     assert {trial.contender for trial in trials(fault) if not trial.equal}
+
+
+@pytest.mark.parametrize("fault", [lambda engine: WidthSensitiveEngine(engine, {2, 3, 4}), CellKeepingEngine])
+def test_both_fail_a_validation_whose_trials_can_be_diagnosed(fault):
+    receipt = a_course(fault(FakeEngine())).run()
+    assert receipt.verdict is RunVerdict.FAILED
+    failed = [trial for trial in receipt.trials if trial.verdict is TrialVerdict.DIFFERENT]
+    assert failed
+    for trial in failed:
+        asked = reproduction_of(receipt, trial)
+        assert asked.prefix == (*trial.prompt_ids, *trial.output_ids[: trial.differs_at])
+        assert asked.other.width > asked.plain.width == 1
 
 
 def test_a_tokenizer_that_drops_bos_is_named_by_conformance():
