@@ -7,6 +7,7 @@ drafter passes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pilotfish.daemon.lab.receipts.receipt_figures import GroupFigures, figures_of
 from pilotfish.daemon.lab.receipts.receipt_types import (
@@ -22,9 +23,9 @@ BAD = (TrialVerdict.DIFFERENT, TrialVerdict.FAILED)
 
 
 def judged(
-    trials: Sequence[TrialRecord], thresholds: PromotionThresholds
+    trials: Sequence[TrialRecord], thresholds: PromotionThresholds, *, unsafe_lane: bool = False
 ) -> tuple[RunVerdict, tuple[DrafterJudgement, ...]]:
-    """The run's verdict, and one for each drafter at each length."""
+    """The run's verdict, and one for each drafter at each length. Outside of any lane none passes."""
     exact = not any(trial.verdict in BAD for trial in trials if trial.kind is not TrialKind.CONTROL)
     plain = [trial for trial in trials if trial.kind is TrialKind.PLAIN]
     drafts = [trial for trial in trials if trial.kind is TrialKind.DRAFT]
@@ -33,7 +34,11 @@ def judged(
         mine = [trial for trial in drafts if (trial.drafter, trial.length) == key]
         asked = {trial.prompt for trial in mine}
         beside = [trial for trial in plain if trial.prompt in asked]
-        found.append(_judgement(figures_of(mine), figures_of(beside) if beside else None, thresholds, exact=exact))
+        reasons = [] if exact else ["ids differed in this run"]
+        reasons += ["outside of any lane nothing is promoted"] if unsafe_lane else []
+        found.append(_judgement(figures_of(mine), figures_of(beside) if beside else None, thresholds, reasons))
+        if not exact:
+            found[-1] = replace(found[-1], verdict=RunVerdict.FAILED)
     if not exact:
         return RunVerdict.FAILED, tuple(found)
     passed = any(judgement.verdict is RunVerdict.PASSED for judgement in found)
@@ -41,18 +46,17 @@ def judged(
 
 
 def _judgement(
-    mine: GroupFigures, plain: GroupFigures | None, thresholds: PromotionThresholds, *, exact: bool
+    mine: GroupFigures, plain: GroupFigures | None, thresholds: PromotionThresholds, against: Sequence[str]
 ) -> DrafterJudgement:
+    """`against` speaks against it whatever its figures are."""
     plain_rate = plain.rate if plain else None
     ratio = mine.rate / plain_rate if mine.rate and plain_rate else None
     first, plain_first = (group.first_token.seconds if group and group.first_token else None for group in (mine, plain))
-    reasons = [] if exact else ["ids differed in this run"]
-    reasons += _missed(ratio, first, plain_first, thresholds)
-    verdict = RunVerdict.FAILED if not exact else RunVerdict.NOT_PROMOTED if reasons else RunVerdict.PASSED
+    reasons = [*against, *_missed(ratio, first, plain_first, thresholds)]
     return DrafterJudgement(
         drafter=mine.drafter,
         length=mine.length,
-        verdict=verdict,
+        verdict=RunVerdict.NOT_PROMOTED if reasons else RunVerdict.PASSED,
         reasons=tuple(reasons),
         answers=mine.trials,
         different=mine.different,

@@ -67,7 +67,7 @@ class ValidationCourse:
                 tell(record)
         finally:
             asking.close()
-        verdict, judgements = judged(trials, self.thresholds)
+        verdict, judgements = judged(trials, self.thresholds, unsafe_lane=self.unsafe_lane)
         return Receipt(
             environment=environment_now(),
             pins=pins_of_run(self.model, self.subject),

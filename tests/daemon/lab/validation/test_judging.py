@@ -52,6 +52,13 @@ def test_one_comparison_that_failed_anywhere_fails_every_drafter(kind, bad):
     assert {judgement.verdict for judgement in judgements} == {RunVerdict.FAILED}
 
 
+def test_outside_of_any_lane_nothing_passes_though_nothing_differed():
+    trials = [timed("p", 10.0, 1.0, TrialKind.PLAIN), timed("d", 5.0, 1.0)]
+    found, (judgement,) = judged(trials, PromotionThresholds(), unsafe_lane=True)
+    assert found is judgement.verdict is RunVerdict.NOT_PROMOTED
+    assert "outside of any lane" in judgement.reasons[0]
+
+
 def test_a_control_is_no_comparison_of_ids():
     other = timed("c", 9.0, 1.0, TrialKind.CONTROL, verdict=TrialVerdict.DIFFERENT)
     assert verdict(5.0, 1.0, None, other)[0] is RunVerdict.PASSED

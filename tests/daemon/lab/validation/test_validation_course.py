@@ -127,3 +127,19 @@ def test_a_drafter_that_is_not_there_fails_its_trials_and_no_other():
     failed = [trial for trial in receipt.trials if trial.verdict is TrialVerdict.FAILED]
     assert {trial.drafter for trial in failed} == {"nobody"}
     assert all("nobody" in trial.about for trial in failed)
+
+
+def test_a_drafter_on_a_thread_is_waited_for_and_what_the_wait_took_beyond_its_work_is_apart():
+    script = [*range(2, 22), 1]
+    slow = {"oracle": {"tokens": script, "delay_ms": 2}}
+    receipt = a_course(FakeEngine(script=script), drafters=slow, lengths=("4",), repeats=1, oracle_cases=False).run()
+    (trial, *_) = (trial for trial in receipt.trials if trial.kind is TrialKind.DRAFT)
+    assert trial.verdict is TrialVerdict.EQUAL
+    drafted = [round for round in trial.rounds if not round.fallback]
+    assert drafted
+    for round in drafted:
+        assert round.times.transport is not None
+        assert round.times.drafting > round.times.bridging  # it worked, and ids passed through as they are
+        assert round.times.drafting + round.times.transport <= round.times.total
+    plain = next(trial for trial in receipt.trials if trial.kind is TrialKind.PLAIN)
+    assert {round.times.transport for round in plain.rounds} == {None}
