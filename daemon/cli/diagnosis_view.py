@@ -82,7 +82,7 @@ def _classes(classes: tuple[tuple[int, ...], ...]) -> str:
 
 def _table(found: Diagnosis) -> Table:
     table = Table(title="each way to write the history", title_justify="left")
-    for name in ("history", "widths with equal rows", "other than plain", "most off", "other choices", "cells"):
+    for name in ("history", "widths with equal rows", "first row differs", "most off", "other choices", "cells"):
         table.add_column(name)
     for past in found.pasts:
         table.add_row(*_row(past, found.asked.plain.width))

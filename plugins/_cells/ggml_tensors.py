@@ -19,11 +19,11 @@ _POINTER, _TEXT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _F32 = 0
 _ROOM = 1 << 16  # bytes for a few tensors without data
-_NUMBERS: dict[str, np.dtype[Any]] = {
+_NUMBERS: dict[str, np.dtype[Any]] = {  # of so many bytes; their digests need no more
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.uint16),
     "bf16": np.dtype(np.uint16),
-    "i32": np.dtype("i4"),
+    "i32": np.dtype(np.int32),
 }
 
 
