@@ -33,7 +33,7 @@ def test_idle_then_certificate_then_reload(smollm2_path, tmp_path, monkeypatch):
     write_tiny_llama(model, smollm2_path)
     monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
     config = tmp_path / "pilotfish.toml"
-    config.write_text("[engine]\ncertify_idle_s = 1\ncertify_budget_s = 20\n")
+    config.write_text("[engine]\ncertify_idle_s = 1\ncertify_budget_s = 40\n")
     env = {"PILOTFISH_STATE": str(tmp_path / "state"), "PILOTFISH_CONFIG": str(config)}
     flags = ("-c", "512", "-t", "1")
 

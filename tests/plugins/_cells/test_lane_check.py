@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pilotfish.hooks.errors import ConfigError
@@ -187,6 +187,7 @@ def test_a_short_context_is_compared_at_the_shorter_length_alone() -> None:
     assert "no room" in found.reason
 
 
+@example(0.0075, 63, 186.0, {*((width, False) for width in WIDTHS if width != 4), (4, True)})  # padding is tried last
 @given(
     st.floats(1e-4, 1.0),
     st.integers(1, 400),
