@@ -19,11 +19,14 @@ class ConnectionLost(EngineError):
     """The runner hung up, or nobody listens."""
 
 
-def new_session() -> aiohttp.ClientSession:
-    """A session for talking to runners: no limit on time (a generation may be long) nor on connections."""
+def new_session(*, reuse: bool = True) -> aiohttp.ClientSession:
+    """A session for talking to runners: no limit on time (a generation may be long) nor on connections.
+
+    Without `reuse` every request has a connection of its own.
+    """
     return aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.TCPConnector(limit=0, force_close=not reuse),
         read_bufsize=MAX_LINE,
         trust_env=False,
     )
