@@ -48,7 +48,7 @@ def command(
     engine: str | None,
     parity: str | None,
     probes: tuple[Path, ...],
-    **launch: int | str | None,
+    **launch: Any,
 ) -> None:
     """Find the engine and the lane of MODEL, a name in the store or a .gguf file, and keep them for the next load.
 
@@ -63,7 +63,7 @@ def command(
     from pilotfish.hooks.types import EngineOptions, Parity
 
     settings = files.load()
-    options = EngineOptions(state_dir=state_dir(), **launch)  # type: ignore[arg-type]  # click checked the types
+    options = EngineOptions(state_dir=state_dir(), **launch)
     pin = _pin(model, root, options)
     configured = settings.for_model(pin.name)
     of_config = configured.speculation.parity

@@ -22,7 +22,8 @@ class ConnectionLost(EngineError):
 def new_session(*, reuse: bool = True) -> aiohttp.ClientSession:
     """A session for talking to runners: no limit on time (a generation may be long) nor on connections.
 
-    Without `reuse` every request has a connection of its own.
+    Without `reuse` every request has a connection of its own, as a stock llama-server needs: it ends the connection of
+    a streamed answer, and says that it keeps it.
     """
     return aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),

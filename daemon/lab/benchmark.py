@@ -80,7 +80,7 @@ class Bench:
     async def run(self) -> AsyncGenerator[Run, None]:
         """Every run as it is done, in blocks. Raises PilotfishError when a system that others are compared to fails."""
         modes = dict.fromkeys(task.mode.name for task in self.tasks)
-        async with new_session() as session:
+        async with new_session(reuse=False) as session:
             for number in range(self.rounds):
                 for mode in modes:
                     async with contextlib.aclosing(self._block(number, mode, session)) as block:

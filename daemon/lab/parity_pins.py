@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import Field, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pilotfish import __version__
 from pilotfish.daemon.lab.parity_subject import Subject
@@ -28,7 +28,9 @@ class Pins:
 
 
 class Pinned(Protocol):
-    """A result that carries its pins."""
+    """A result, as a dataclass, that carries its pins."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def pins(self) -> Pins: ...
@@ -65,7 +67,7 @@ class Compared(Generic[P]):
 
 def read_results(path: Path, kind: type[P]) -> Iterator[P]:
     """The lines of a log that are results of this `kind`; others, and one that was broken off, are passed over."""
-    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # both kinds are dataclasses
+    names = {field.name for field in fields(kind)}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             document = json.loads(line)

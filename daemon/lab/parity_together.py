@@ -278,4 +278,4 @@ def _share_any_forward(subject: Subject) -> None:
     engine = subject.engine
     if isinstance(engine, VerifiesTogether) and subject.verifier.name == STOCK_ENGINE:
         slots = engine.slots
-        setattr(engine, "together", lambda width: max(1, min(slots, JOINT_ROWS // width)))  # noqa: B010  # an instance
+        setattr(engine, "together", lambda width: max(1, min(slots, JOINT_ROWS // width)))  # noqa: B010 - of this one engine

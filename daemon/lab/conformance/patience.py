@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
 
 from pilotfish.daemon.registry.containment import contained
 from pilotfish.hooks.errors import ProtocolViolation
@@ -19,6 +20,16 @@ PATIENCE = 10.0  # seconds for one call; a deadline that counts is far shorter
 
 class Hangs(ProtocolViolation):
     """A call that did not return. Its thread is left behind; the plugin cannot be used any further."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned(Generic[T]):
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    error: Exception
 
 
 class CallWatch:
@@ -62,24 +73,24 @@ class CallWatch:
 
         Raises Hangs, without waiting any longer, when one of its calls hangs.
         """
-        done: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[_Returned[T] | _Raised] = queue.SimpleQueue()
 
         def work() -> None:
             try:
-                done.put((job(), None))
+                done.put(_Returned(job()))
             except BaseException as error:  # SystemExit too: a plugin must not end the suite
-                done.put((None, contained(error)))
+                done.put(_Raised(contained(error)))
 
         self._post(work)
         while True:
             try:
-                value, error = done.get(timeout=self._left())
+                ended = done.get(timeout=self._left())
             except queue.Empty:
                 self._look()
                 continue
-            if error is not None:
-                raise error
-            return value  # type: ignore[return-value]  # None only where T admits it
+            if isinstance(ended, _Raised):
+                raise ended.error
+            return ended.value
 
     def _post(self, work: Callable[[], None]) -> None:
         if self.given_up:

@@ -26,7 +26,6 @@ def ask_stock(server: Path, model: Path) -> str:
 
 async def _asked(server: Path, model: Path) -> str:
     command = partial(_command, server, model)
-    # Requests come so close to each other that a connection may just be ended at the other side.
     async with new_session(reuse=False) as session, started(command, "llama-server", session) as process:
         client = process.client
         ids = (await client.tokenize("The quick brown fox jumps over the lazy dog. " * 60))[: _SHARED + _OWN]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pilotfish.daemon.lab.receipts.receipt_types import (
     Receipt,
     RoundRecord,
+    RoundTimes,
     TrialKind,
     TrialRecord,
     TrialVerdict,
@@ -38,19 +39,11 @@ class Percentile:
 
 @dataclass(frozen=True, slots=True)
 class MeanRound:
-    """Mean seconds of a round's parts, the ids that a round committed, and how many rounds there were.
-
-    `transport` is None where no drafter was waited for.
-    """
+    """The mean of so many rounds: ids committed, and seconds; `transport` is None where no drafter was waited for."""
 
     rounds: int
     committed: float
-    drafting: float
-    bridging: float
-    verification: float
-    transport: float | None
-    overhead: float
-    total: float
+    times: RoundTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +142,7 @@ def mean_round(rounds: Sequence[RoundRecord]) -> MeanRound | None:
         return None
     times, n = [round.times for round in rounds], len(rounds)
     moved = [time.transport for time in times if time.transport is not None]
-    return MeanRound(
-        rounds=n,
-        committed=sum(round.n_committed for round in rounds) / n,
+    mean = RoundTimes(
         drafting=sum(time.drafting for time in times) / n,
         bridging=sum(time.bridging for time in times) / n,
         verification=sum(time.verification for time in times) / n,
@@ -159,6 +150,7 @@ def mean_round(rounds: Sequence[RoundRecord]) -> MeanRound | None:
         overhead=sum(time.overhead for time in times) / n,
         total=sum(time.total for time in times) / n,
     )
+    return MeanRound(n, sum(round.n_committed for round in rounds) / n, mean)
 
 
 def acceptance_by_position(trials: Sequence[TrialRecord]) -> list[tuple[int, int]]:
@@ -175,7 +167,7 @@ def plain_step(receipt: Receipt) -> float | None:
     """Mean seconds of a plain decoding round; None where there was none."""
     plain = [trial for trial in receipt.trials if trial.kind is TrialKind.PLAIN and is_sound(trial)]
     found = mean_round([round for trial in plain for round in trial.rounds])
-    return found.total if found else None
+    return found.times.total if found else None
 
 
 def bursts(trial: TrialRecord) -> list[int]:

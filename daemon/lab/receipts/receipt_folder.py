@@ -116,7 +116,7 @@ def _files(receipt: Receipt) -> dict[str, bytes]:
     names = [_checked(trial.name) for trial in receipt.trials]
     if len(set(names)) != len(names):
         raise UsageError("two trials of a receipt have one name")
-    trials = {f"{TRIALS}/{trial.name}.json": _dump(encoded(trial)) for trial in receipt.trials}
+    trials = {f"{TRIALS}/{trial.name}.json": _dump_trial(encoded(trial)) for trial in receipt.trials}
     return {RECEIPT: _dump({**encoded(replace(receipt, trials=())), "trials": names}), **trials}
 
 
@@ -135,3 +135,15 @@ def _trial(path: Path) -> TrialRecord:
 
 def _dump(document: Any) -> bytes:
     return (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _dump_trial(document: Mapping[str, Any]) -> bytes:
+    """A line for each field, and for each round."""
+    lines = (f" {json.dumps(name)}: {_rows(value)}" for name, value in document.items())
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def _rows(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return "[\n" + ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in value) + "\n ]"
+    return json.dumps(value, allow_nan=False)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-T = TypeVar("T")
+
+class IsDataclass(Protocol):
+    """What `dataclasses.fields` takes."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+T = TypeVar("T", bound=IsDataclass)
 
 
 def encoded(value: Any) -> Any:
@@ -30,7 +37,7 @@ def decoded(kind: type[T], value: Any, where: str = "") -> T:
     if not isinstance(value, Mapping):
         raise ValueError(f"{where or 'the document'} is not an object")
     hints = get_type_hints(kind)
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]  # every kind is a dataclass
+    known = {field.name: field for field in fields(kind)}
     if unknown := sorted(set(value) - set(known)):
         raise ValueError(f"{_path(where, unknown[0])} is no field of this version")
     found = {}
@@ -53,8 +60,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return value
     if origin is not None:
         return _mapping(inner, value, where)
-    if is_dataclass(hint):
-        return decoded(hint, value, where)  # type: ignore[arg-type]  # a dataclass's type, not one of its instances
+    if isinstance(hint, type) and is_dataclass(hint):
+        return decoded(hint, value, where)
     return _plain(hint, value, where)
 
 

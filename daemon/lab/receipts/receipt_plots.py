@@ -106,11 +106,11 @@ def _costs(receipt: Receipt, panel: Any) -> None:
     groups = [group for group in groups_of(receipt) if group.mean_round]
     step = plain_step(receipt)
     _names(panel, groups)
-    there = {part: colour for part, colour in _PARTS.items() if any(getattr(g.mean_round, part) for g in groups)}
+    there = {part: colour for part, colour in _PARTS.items() if any(_part(g, part) for g in groups)}
     for y, group in enumerate(groups):
         left = 0.0
         for part, colour in there.items():
-            width = 1000 * (getattr(group.mean_round, part) or 0.0)
+            width = 1000 * _part(group, part)
             panel.barh(y, width, _BAR, left=left, color=colour, label=part if y == 0 else None)
             left += width
         if step and group.mean_round:
@@ -118,6 +118,11 @@ def _costs(receipt: Receipt, panel: Any) -> None:
             label = "gain line: plain time of the same tokens" if y == 0 else None
             panel.plot([gain, gain], [y - _BAR / 2 - 0.1, y + _BAR / 2 + 0.1], color=_LINE, linewidth=2, label=label)
     panel.set_xlabel("milliseconds of a mean round")
+
+
+def _part(group: GroupFigures, name: str) -> float:
+    """Seconds; 0 of a part that nothing measured."""
+    return getattr(group.mean_round.times, name) or 0.0 if group.mean_round else 0.0
 
 
 def _first_tokens(receipt: Receipt, panel: Any) -> None:

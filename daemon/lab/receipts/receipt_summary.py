@@ -80,15 +80,15 @@ def _rounds(receipt: Receipt) -> Iterator[str]:
         if found is None or not group.drafter:
             continue
         parts = {
-            "drafting": found.drafting,
-            "bridging": found.bridging,
-            "verification": found.verification,
-            "transport": found.transport,
-            "overhead": found.overhead,
+            "drafting": found.times.drafting,
+            "bridging": found.times.bridging,
+            "verification": found.times.verification,
+            "transport": found.times.transport,
+            "overhead": found.times.overhead,
         }
         said = ", ".join(f"{name} {1000 * s:.2f}" for name, s in parts.items() if s is not None)
         gain = f"; plain decoding takes {1000 * step * found.committed:.2f} for them" if step else ""
-        total = f"{1000 * found.total:.2f} ms for {found.committed:.2f} ids"
+        total = f"{1000 * found.times.total:.2f} ms for {found.committed:.2f} ids"
         yield f"a round of {group.title}: {total} ({said}){gain}"
     yield "device times: none, the engine reports none"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.parity_runs import first_difference
@@ -201,26 +202,26 @@ class TrialInTheMaking:
         about = "" if agree else f"it counts {got.tokens} tokens, here they are {reference.tokens}"
         return self._made(answer, verdict, compared_with=reference.name, differs_at=at, about=about, **given)
 
-    def _made(self, answer: MeasuredAnswer, verdict: TrialVerdict, **more: object) -> TrialRecord:
+    def _made(self, answer: MeasuredAnswer, verdict: TrialVerdict, **more: Any) -> TrialRecord:
         planned = self.planned
-        given: dict[str, object] = {
-            "name": self.name,
-            "kind": planned.kind,
-            "prompt": planned.prompt,
-            "n_prompt": len(self.prompt.ids),
-            "drafter": planned.drafter,
-            "length": planned.length,
-            "case": planned.case,
-            "repeat": planned.repeat,
-            "tokens": len(answer.ids),
-            "stop": answer.stop,
-            "times": answer.times,
-            "rounds": answer.rounds,
-            "verdict": verdict,
-            "prompt_ids": self.prompt.ids,
-            "output_ids": answer.ids,
-        }
-        return TrialRecord(**{**given, **more})  # type: ignore[arg-type]  # the fields of the record, by name
+        made = TrialRecord(
+            name=self.name,
+            kind=planned.kind,
+            prompt=planned.prompt,
+            n_prompt=len(self.prompt.ids),
+            drafter=planned.drafter,
+            length=planned.length,
+            case=planned.case,
+            repeat=planned.repeat,
+            tokens=len(answer.ids),
+            stop=answer.stop,
+            times=answer.times,
+            rounds=answer.rounds,
+            verdict=verdict,
+            prompt_ids=self.prompt.ids,
+            output_ids=answer.ids,
+        )
+        return replace(made, **more)
 
 
 NO_ANSWER = MeasuredAnswer((), "none", NOTHING, ())

@@ -63,6 +63,13 @@ def committed(session: CellSession, proposals: Sequence[int]) -> Course:
     return found
 
 
+def is_the_same_beside_another(engine: CellEngine, prompt: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether an answer with drafts has its own rows while a session on `other` waits in another slot."""
+    plain, _ = course(engine, prompt, 30)
+    with ready(engine, other, cache_prompt=False):
+        return course(engine, prompt, 30, ids(plain), seed=1)[0] == plain
+
+
 def digest_of(session: CellSession, i: int) -> bytes:
     return hashlib.blake2b(session.slot.context.row(i).tobytes(), digest_size=16).digest()
 

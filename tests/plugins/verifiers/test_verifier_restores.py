@@ -24,7 +24,7 @@ from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
 from pilotfish.plugins._cells.lane_check import ALONE, NOT_BACK
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
-from tests.plugins.verifiers.courses import course, ids
+from tests.plugins.verifiers.courses import course, ids, is_the_same_beside_another
 from tests.plugins.verifiers.tiny_gguf import write_mamba
 
 if TYPE_CHECKING:
@@ -148,13 +148,7 @@ def test_a_prefix_is_kept_up_to_the_same_mark_with_and_without_drafts(granite: C
 
 def test_sessions_beside_each_other_have_their_own_rows(load: Load) -> None:
     engine = load(slots=2)
-    prompt = random_ids(60)
-    plain, _ = course(engine, prompt, 30)
-    beside = engine.open(random_ids(40, 1), GREEDY, cache_prompt=False)
-    while beside.prefill():
-        pass
-    assert course(engine, prompt, 30, ids(plain), seed=1)[0] == plain
-    beside.close()
+    assert is_the_same_beside_another(engine, random_ids(60), random_ids(40, 1))
     assert engine.together(1) == 1
 
 

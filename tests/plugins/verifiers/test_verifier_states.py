@@ -13,7 +13,7 @@ from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY
 from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
 from pilotfish.plugins._cells import snapshots
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
-from tests.plugins.verifiers.courses import course, ids
+from tests.plugins.verifiers.courses import course, ids, is_the_same_beside_another
 from tests.plugins.verifiers.tiny_gguf import write_hybrid
 
 if TYPE_CHECKING:
@@ -121,12 +121,6 @@ def test_what_a_slot_gave_up_comes_back_to_the_bit(hybrid: CellEngine) -> None:
 def test_sessions_beside_each_other_have_their_own_rows(pin_of: Callable[[Path], TargetPin], weights: Path) -> None:
     engine = load(pin_of(weights), slots=2)
     try:
-        prompt = random_ids(60)
-        plain, _ = course(engine, prompt, 30)
-        beside = engine.open(random_ids(40, 1), GREEDY, cache_prompt=False)
-        while beside.prefill():
-            pass
-        assert course(engine, prompt, 30, ids(plain), seed=1)[0] == plain
-        beside.close()
+        assert is_the_same_beside_another(engine, random_ids(60), random_ids(40, 1))
     finally:
         engine.close()

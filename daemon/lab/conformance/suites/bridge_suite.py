@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from pilotfish.daemon.lab.conformance.suites.own_fixtures import needs
 from pilotfish.hooks.protocols import Bridge, BridgeFactory, Vocabulary
 from pilotfish.hooks.types import EMPTY, Proposal
 
@@ -20,15 +21,15 @@ class BridgeConformance:
 
     @pytest.fixture
     def factory(self) -> BridgeFactory:
-        raise NotImplementedError("give the suite a fixture `factory`")
+        needs("factory")
 
     @pytest.fixture
     def pair(self) -> Pair:
-        raise NotImplementedError("give the suite a fixture `pair`")
+        needs("pair")
 
     @pytest.fixture
     def strangers(self) -> Pair:
-        raise NotImplementedError("give the suite a fixture `strangers`")
+        needs("strangers")
 
     @pytest.fixture
     def ids(self) -> Sequence[int]:

@@ -9,6 +9,7 @@ import pytest
 
 from pilotfish.daemon.lab.conformance import drafter_checks as checks
 from pilotfish.daemon.lab.conformance.harness import Harness, Nonconformance
+from pilotfish.daemon.lab.conformance.suites.own_fixtures import needs
 from pilotfish.daemon.lab.fakes import fake_pin
 from pilotfish.hooks.protocols import Drafter
 from pilotfish.hooks.types import TargetPin
@@ -22,7 +23,7 @@ class DrafterConformance:
 
     @pytest.fixture
     def drafter(self) -> Drafter:
-        raise NotImplementedError("give the suite a fixture `drafter`")
+        needs("drafter")
 
     @pytest.fixture
     def target(self) -> TargetPin:

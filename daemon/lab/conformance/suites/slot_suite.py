@@ -8,6 +8,7 @@ import pytest
 
 from pilotfish.daemon.lab.conformance import slot_checks as checks
 from pilotfish.daemon.lab.conformance.harness import Nonconformance
+from pilotfish.daemon.lab.conformance.suites.own_fixtures import needs
 from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, PROMPT, SEEDED, EngineHarness
 from pilotfish.hooks.protocols import TargetEngine
 from pilotfish.hooks.types import SamplingParams
@@ -21,7 +22,7 @@ class SlotConformance:
 
     @pytest.fixture
     def engine(self) -> TargetEngine:
-        raise NotImplementedError("give the suite a fixture `engine`")
+        needs("engine")
 
     @pytest.fixture
     def prompt(self) -> Sequence[int]:

@@ -55,9 +55,9 @@ def test_acceptance_is_told_apart_by_place():
 
 def test_parts_of_a_round_that_nothing_measured_stay_unknown():
     found = receipt_figures.mean_round([a_round()])
-    assert found.transport is None
+    assert found.times.transport is None
     waited = replace(a_round(), times=replace(TIMES, transport=0.5))
-    assert receipt_figures.mean_round([waited, a_round()]).transport == 0.25
+    assert receipt_figures.mean_round([waited, a_round()]).times.transport == 0.25
 
 
 def test_plain_decoding_comes_first_and_what_is_cold_nowhere():
