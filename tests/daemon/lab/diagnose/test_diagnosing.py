@@ -49,6 +49,16 @@ def test_a_shorter_prefix_does_not_differ():
     assert not diagnosed(TracedProbe(split_attention), reproduction(100)).differs
 
 
+@pytest.mark.parametrize("width", [18, 33, 40])
+def test_forwards_wider_than_those_that_are_always_tried_are_compared_to_their_last_token(width):
+    def last_only(kernel_width, cells):
+        return int(kernel_width == 1 and cells == 300 + width - 1)
+
+    found = diagnosed(TracedProbe(last_only, n_ctx=400), reproduction(300, width=width))
+    assert (found.parting.row, found.parting.kind) == (width - 1, "FLASH_ATTN_EXT")
+    assert not diagnosed(TracedProbe(n_ctx=400), reproduction(300, width=width)).differs
+
+
 def test_scores_say_how_far_off_a_width_is():
     found = diagnosed(WidthSensitiveProbe(TracedProbe(), {5}, at=3))
     scores = {scores.width: scores for scores in found.pasts[0].scores}
