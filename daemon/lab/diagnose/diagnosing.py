@@ -45,9 +45,14 @@ class Diagnosing:
             return self._diagnosed(plain, other)
 
     def _opened(self, shape: ForwardShape, stack: contextlib.ExitStack) -> Probe:
-        probe = self.open_probe(shape.setting, self.deadline)
+        try:
+            probe = self.open_probe(shape.setting, self.deadline)
+        except OutOfTime as error:
+            raise EngineError(
+                f"{self.asked.model}: time ran out while it was loaded: give it more with --budget"
+            ) from error
         stack.callback(probe.close)
-        if too_large := [id for id in (*self.asked.prefix, *self.asked.following) if id >= probe.n_vocab]:
+        if too_large := [id for id in self.asked.all_ids() if id >= probe.n_vocab]:
             raise UsageError(f"{self.asked.model} has {probe.n_vocab} tokens, and no id {too_large[0]}; name its model")
         if len(self.asked.prefix) + room(self.asked) > probe.n_ctx:
             raise UsageError(f"a prefix of {len(self.asked.prefix)} ids leaves no room in {probe.n_ctx} of context")
