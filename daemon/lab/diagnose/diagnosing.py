@@ -116,7 +116,6 @@ class Diagnosing:
         if not part(ours, theirs):
             return so_far
         self.progress("shortening the prefix")
-
         least = shortened(self.asked, theirs.ids, lambda asked: self._replays(ours.probe, theirs.probe, asked))
         return replace(so_far, minimal=least)
 
