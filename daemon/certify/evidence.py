@@ -89,9 +89,8 @@ class Evidence:
                 continue
             after = f"after the {len(prefix)} ids of a regression probe"
             _, differ = self._glanced(Site(number, start, GLANCE_ROWS))
+            self.findings.append(f"compared {after}")
             self._drop(differ, f"differs {after}")
-            if not differ:
-                self.findings.append(f"widths {ranges(self.lane.widths)} are alike {after}")
 
     def _rejections(self) -> None:
         """Forwards of which only a part is kept: rows must not see what follows them, nor what was cut before."""
