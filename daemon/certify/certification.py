@@ -75,9 +75,11 @@ def certify(
 
 
 def _checked(regression: Reproduction, pin: TargetPin) -> GivenIds:
-    most = max((*regression.prefix, *regression.following))
+    most = max(regression.all_ids())
     if pin.tokenizer.n_vocab and most >= pin.tokenizer.n_vocab:
-        raise UsageError(f"a regression probe of {regression.model} has the id {most}, which {pin.name} has not")
+        raise UsageError(
+            f"a regression probe of {regression.model} has the id {most}, which {pin.name} has not: leave it out"
+        )
     return GivenIds(regression.prefix, regression.following)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pilotfish.daemon.certify.lanes import Measured, Site, agree, ranges
+from pilotfish.daemon.certify.lanes import Measured, Rows, Site, agree, ranges
 from pilotfish.daemon.certify.measure import GLANCE_ROWS, glance
 from pilotfish.daemon.certify.probe_driver import FEW, GIVEN, OutOfTime, ProbeDriver
 from pilotfish.hooks.protocols import TellsEdges
@@ -87,9 +87,10 @@ class Evidence:
             if start + GLANCE_ROWS > self._limit:
                 self.findings.append(f"a regression probe of {len(prefix)} ids does not fit the lane's context")
                 continue
-            rows = glance(self._driver, Site(number, start, GLANCE_ROWS), self.lane.widths, self._base)
-            differ = [width for width in rows if not agree(rows[width], rows[self._base])]
-            self._drop(differ, f"differs after the {len(prefix)} ids of a regression probe")
+            after = f"after the {len(prefix)} ids of a regression probe"
+            _, differ = self._glanced(Site(number, start, GLANCE_ROWS))
+            self.findings.append(f"compared {after}")
+            self._drop(differ, f"differs {after}")
 
     def _rejections(self) -> None:
         """Forwards of which only a part is kept: rows must not see what follows them, nor what was cut before."""
@@ -196,8 +197,7 @@ class Evidence:
 
     def _look(self, site: Site) -> bool:
         """False when so many widths differ there that the lane had better end before."""
-        rows = glance(self._driver, site, self.lane.widths, self._base)
-        differ = [width for width in rows if not agree(rows[width], rows[self._base])]
+        rows, differ = self._glanced(site)
         if 2 * len(differ) > len(self.lane.widths):
             self.findings.append(f"widths {ranges(differ)} differ after {site.start} tokens: the lane ends before")
             return False
@@ -205,6 +205,11 @@ class Evidence:
         self._count(site, {w: len(r) for w, r in rows.items() if w != self._base and w not in differ})
         self.compared = max(self.compared, site.end)
         return True
+
+    def _glanced(self, site: Site) -> tuple[Rows, list[int]]:
+        """Rows of every width there, and the widths whose rows differ."""
+        rows = glance(self._driver, site, self.lane.widths, self._base)
+        return rows, [width for width in rows if not agree(rows[width], rows[self._base])]
 
     def _deepen(self) -> None:
         """More rows of every width in every regime, random ids and text in turns, moving over each regime."""

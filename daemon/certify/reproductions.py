@@ -9,13 +9,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.certify.probe_wire import setting_from_json, setting_to_json
+from pilotfish.daemon.certify.probe_wire import setting_from_json, setting_to_json, typed
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions, EngineSetting
 from pilotfish.manifests.remembered import write_atomically
@@ -42,6 +43,10 @@ class PastRound:
     proposed: Ids
     committed: int
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.committed <= 1 + len(self.proposed):
+            raise ValueError(f"a round that commits {self.committed} ids after {len(self.proposed)} proposals")
+
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
@@ -65,7 +70,7 @@ class Reproduction:
     batch_size: int = EngineOptions().batch_size
 
     def __post_init__(self) -> None:
-        if not self.prefix or any(not isinstance(id, int) or id < 0 for id in (*self.prefix, *self.following)):
+        if not self.prefix or any(not isinstance(id, int) or id < 0 for id in self.all_ids()):
             raise ValueError("its ids are not whole numbers, or there are none")
         if not 0 <= self.prompt <= len(self.prefix):
             raise ValueError(f"a prompt of {self.prompt} of {len(self.prefix)} ids")
@@ -73,6 +78,12 @@ class Reproduction:
             raise ValueError("the prompt and what the rounds committed are not as long as the prefix")
         if min(self.plain.width, self.other.width) < 1:
             raise ValueError("a forward has one token at least")
+        if min(self.batch_size, self.threads or 1) < 1:
+            raise ValueError(f"a prompt block of {self.batch_size} ids on {self.threads} threads")
+
+    def all_ids(self) -> Ids:
+        """Every id that reaches an engine."""
+        return tuple(itertools.chain(self.prefix, self.following, *(round.proposed for round in self.rounds)))
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready values."""
@@ -104,13 +115,14 @@ def _from_table(table: Mapping[str, Any]) -> Reproduction:
         raise ValueError(f"{unknown[0]!r} is no field of it")
     plain, other = map(_shape, table["forwards"])
     values = {name: _value(table[name]) for name in known & set(table)}
-    rounds = tuple(PastRound(one["width"], tuple(one["proposed"]), one["committed"]) for one in table.get("rounds", ()))
-    return Reproduction(plain=plain, other=other, **{**values, "rounds": rounds})
+    rounds = tuple(typed(PastRound, {**one, "proposed": tuple(one["proposed"])}) for one in table.get("rounds", ()))
+    return typed(Reproduction, {**values, "plain": plain, "other": other, "rounds": rounds})
 
 
 def _shape(table: Mapping[str, Any]) -> ForwardShape:
     given = table.get("setting", {})
-    return ForwardShape(setting_from_json({**setting_to_json(EngineSetting()), **given}), int(table["width"]))
+    setting = setting_from_json({**setting_to_json(EngineSetting()), **given})
+    return typed(ForwardShape, {"setting": setting, "width": table["width"]})
 
 
 def _value(value: Any) -> Any:

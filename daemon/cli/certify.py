@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -76,10 +76,18 @@ def command(
     verifiers = fit_verifiers(registry, engines_of(STOCK_ENGINE if wanted is Parity.STOCK else choice), options)
     for remark in registry.remarks:
         err.print(f"not among the engines: {remark}", style="yellow", markup=False, soft_wrap=True)
-    asked: dict[str, Any] = {"parity": wanted, "budget": budget, "prompts_apart": apart}
-    asked |= {"regressions": [read_reproduction(path) for path in probes]}
+    regressions = [read_reproduction(path) for path in probes]
     with _progress(budget) as report:
-        certificate, path = certify(pin, verifiers, options, **asked, progress=report)
+        certificate, path = certify(
+            pin,
+            verifiers,
+            options,
+            parity=wanted,
+            budget=budget,
+            prompts_apart=apart,
+            regressions=regressions,
+            progress=report,
+        )
     if as_json:
         click.echo(json.dumps(certificate.to_json(), indent=2))
     else:

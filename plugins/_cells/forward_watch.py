@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.inspection import Operation
 from pilotfish.plugins._cells.context import digest_of
 from pilotfish.plugins._cells.ggml_tensors import TensorFacts, TensorReader
@@ -38,10 +39,10 @@ class ForwardWatch:
         self._width, self._seen, self._trouble = width, [], None
 
     def end(self) -> tuple[Operation, ...]:
-        """Look no more; what was seen, in the order of computation."""
+        """Look no more; what was seen, in the order of computation. Raises EngineError where something could not be."""
         self._width = 0
         if self._trouble is not None:
-            raise self._trouble
+            raise EngineError(f"a forward could not be looked into: {self._trouble!r}") from self._trouble
         return tuple(self._seen)
 
     def _called(self, tensor: int, ask: bool, user: Any) -> bool:

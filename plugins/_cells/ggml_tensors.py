@@ -82,9 +82,9 @@ class TensorReader:
 
     def numbers(self, tensor: int, facts: TensorFacts) -> npt.NDArray[Any] | None:
         """Its numbers, outermost axis first; None where a number is no whole number of bytes."""
-        data = self.bytes(tensor)
         if not (kind := _NUMBERS.get(facts.number_format)):
             return None
+        data = self.bytes(tensor)
         shape, strides = facts.shape[::-1], facts.strides[::-1]
         return np.lib.stride_tricks.as_strided(data[: kind.itemsize].view(kind), shape, strides, writeable=False)
 

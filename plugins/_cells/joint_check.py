@@ -9,13 +9,12 @@ they are what is known where time runs out.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from pilotfish.plugins._cells.context import CellContext, IdArray
+from pilotfish.plugins._cells.context import CellContext, IdArray, digest_of
 from pilotfish.plugins._cells.joint_forward import JointForward
 
 SHORT, LONG = 24, 262  # prefixes; the second sequence's is long, and each a little longer than the one's before
@@ -82,7 +81,7 @@ class _JointCheck:
             for token in ids[length:]:
                 self._tick()
                 context.step(int(token))
-                rows.append(_digest(context, 0))
+                rows.append(digest_of(context.row(0)))
             self._alone.append(rows)
 
     def most(self, width: int) -> int:
@@ -101,7 +100,7 @@ class _JointCheck:
         blocks = [ids[start : start + width].tolist() for ids, start in zip(self._ids, starts, strict=False)]
         self._joint.run(list(zip(self._contexts, blocks, strict=False)), width)
         return all(
-            _digest(context, i) == alone[at + i]
+            digest_of(context.row(i)) == alone[at + i]
             for context, alone in zip(self._contexts[:many], self._alone, strict=False)
             for i in range(width)
         )
@@ -109,7 +108,3 @@ class _JointCheck:
     def _tick(self) -> None:
         if time.monotonic() > self._deadline:
             raise NoTimeLeft
-
-
-def _digest(context: CellContext, i: int) -> bytes:
-    return hashlib.blake2b(context.row(i).tobytes(), digest_size=16).digest()

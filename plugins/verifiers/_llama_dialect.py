@@ -41,13 +41,15 @@ class LlamaModel:
         self.tokenizer = LlamaTokenizer(self._vocab)
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(handle)
 
-    def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> CellContext:
-        return make_context(self._handle, self._pin, setting, options, width, snapshots=snapshots_for(self._pin, width))
+    def context(
+        self, setting: EngineSetting, options: EngineOptions, width: int, watch: ForwardWatch | None = None
+    ) -> CellContext:
+        snapshots = snapshots_for(self._pin, width)
+        return make_context(self._handle, self._pin, setting, options, width, snapshots=snapshots, watch=watch)
 
     def watched(self, setting: EngineSetting, options: EngineOptions, width: int) -> tuple[CellContext, ForwardWatch]:
-        watch, snapshots = ForwardWatch(lib._lib), snapshots_for(self._pin, width)
-        found = make_context(self._handle, self._pin, setting, options, width, snapshots=snapshots, watch=watch)
-        return found, watch
+        watch = ForwardWatch(lib._lib)
+        return self.context(setting, options, width, watch), watch
 
     def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> list[LlamaContext]:
         snapshots = snapshots_for(self._pin, back)

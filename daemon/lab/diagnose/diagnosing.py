@@ -7,21 +7,19 @@ import itertools
 from dataclasses import dataclass, field, replace
 
 from pilotfish.daemon.certify.candidates import prompt_block
-from pilotfish.daemon.certify.lanes import MAX_WIDTH
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
 from pilotfish.daemon.certify.reproductions import ForwardShape, Reproduction
 from pilotfish.daemon.certify.task import OpenProbe, Progress, silent
 from pilotfish.daemon.lab.diagnose.diagnosis import ClassParting, Diagnosis, FaultKind, PastKind
 from pilotfish.daemon.lab.diagnose.partings import Tracer
 from pilotfish.daemon.lab.diagnose.pasts import Pasts
-from pilotfish.daemon.lab.diagnose.replaying import MOST_PROPOSALS, HistoryReplay
+from pilotfish.daemon.lab.diagnose.replaying import PROPOSALS, HistoryReplay, room
 from pilotfish.daemon.lab.diagnose.shrinking import part, shortened
 from pilotfish.daemon.lab.diagnose.soundness import faults_of, inspection_faults
 from pilotfish.hooks.errors import EngineError, UsageError
 from pilotfish.hooks.protocols import Probe
 from pilotfish.hooks.types import EngineOptions
 
-ROOM = MAX_WIDTH + MOST_PROPOSALS  # cells that are needed after the prefix
 MOST_PAIRS = 4  # of classes that are compared operation by operation
 PLAIN_OPTIONS = EngineOptions()
 
@@ -47,11 +45,16 @@ class Diagnosing:
             return self._diagnosed(plain, other)
 
     def _opened(self, shape: ForwardShape, stack: contextlib.ExitStack) -> Probe:
-        probe = self.open_probe(shape.setting, self.deadline)
+        try:
+            probe = self.open_probe(shape.setting, self.deadline)
+        except OutOfTime as error:
+            raise EngineError(
+                f"{self.asked.model}: time ran out while it was loaded: give it more with --budget"
+            ) from error
         stack.callback(probe.close)
-        if too_large := [id for id in (*self.asked.prefix, *self.asked.following) if id >= probe.n_vocab]:
+        if too_large := [id for id in self.asked.all_ids() if id >= probe.n_vocab]:
             raise UsageError(f"{self.asked.model} has {probe.n_vocab} tokens, and no id {too_large[0]}; name its model")
-        if len(self.asked.prefix) + ROOM > probe.n_ctx:
+        if len(self.asked.prefix) + room(self.asked) > probe.n_ctx:
             raise UsageError(f"a prefix of {len(self.asked.prefix)} ids leaves no room in {probe.n_ctx} of context")
         return probe
 
@@ -113,13 +116,12 @@ class Diagnosing:
         if not part(ours, theirs):
             return so_far
         self.progress("shortening the prefix")
-
         least = shortened(self.asked, theirs.ids, lambda asked: self._replays(ours.probe, theirs.probe, asked))
         return replace(so_far, minimal=least)
 
     def _widths(self) -> tuple[int, ...]:
         """With no proposal up to 16, and the two that were asked about."""
-        return tuple(sorted({*range(1, MOST_PROPOSALS + 2), self.asked.plain.width, self.asked.other.width}))
+        return tuple(sorted({*range(1, PROPOSALS + 2), self.asked.plain.width, self.asked.other.width}))
 
     def _replays(self, plain: Probe, other: Probe, asked: Reproduction) -> tuple[HistoryReplay, HistoryReplay]:
         """One for each probe; the same twice where that is one."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from pilotfish.daemon.certify.reproductions import ForwardShape, Reproduction
+from pilotfish.daemon.certify.reproductions import Reproduction
 
 
 class PastKind(StrEnum):
@@ -160,8 +160,3 @@ def _titled(parting: Parting) -> dict[str, Any]:
 
 def _number(classes: Sequence[Sequence[int]], width: int) -> int:
     return next((number for number, group in enumerate(classes) if width in group), -1)
-
-
-def described(shape: ForwardShape) -> str:
-    """For people: `width 5 in flash, K f16, V f16`."""
-    return f"width {shape.width} in {shape.setting.title}"

@@ -6,15 +6,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pilotfish.daemon.certify.lanes import MAX_WIDTH
 from pilotfish.daemon.certify.probe_driver import Deadline
 from pilotfish.daemon.certify.reproductions import PastRound, Reproduction
 from pilotfish.daemon.lab.diagnose.diagnosis import PastKind
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import Probe
 
-MOST_PROPOSALS = 16
+PROPOSALS = 16  # or as many as make up a wider forward that was asked about
 ANSWERED = 16  # ids at the end of a prefix that are taken to be an answer where nobody knows
 _SEED = 41
+
+
+def proposals_of(asked: Reproduction) -> int:
+    """So many ids follow the pending one, so that both forwards consist of ids and not of padding."""
+    return max(PROPOSALS, asked.plain.width - 1, asked.other.width - 1)
+
+
+def widest(asked: Reproduction) -> int:
+    """Tokens of the widest forward that is run."""
+    return max(MAX_WIDTH, asked.plain.width, asked.other.width, *(round.width for round in asked.rounds))
+
+
+def room(asked: Reproduction) -> int:
+    """Cells that are needed after the prefix."""
+    return proposals_of(asked) + widest(asked)
 
 
 class HistoryReplay:
@@ -27,10 +43,11 @@ class HistoryReplay:
         self.probe, self.asked, self._block, self._deadline = probe, asked, block, deadline
         self.start = len(asked.prefix) - 1  # cells before the next forward
         self.prompt = asked.prompt or max(1, len(asked.prefix) - ANSWERED)
-        random = np.random.default_rng(_SEED).integers(0, probe.n_vocab, 2 * MOST_PROPOSALS)
-        filled = [*asked.following, *map(int, random[:MOST_PROPOSALS])][:MOST_PROPOSALS]
+        count = proposals_of(asked)
+        random = np.random.default_rng(_SEED).integers(0, probe.n_vocab, 2 * count)
+        filled = [*asked.following, *map(int, random[:count])][:count]
         self.ids = [*asked.prefix, *filled]
-        self.junk = [int(id) for id in random[MOST_PROPOSALS:]]
+        self.junk = [int(id) for id in random[count:]]
         self._kind: PastKind | None = None  # of what the cells hold up to `start`
         self._filled = 0  # cells of rounds that were replayed, while the history is written
 

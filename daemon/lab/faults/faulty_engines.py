@@ -28,9 +28,9 @@ class FaultyEngine:
     def close(self) -> None:
         self.inner.close()
 
-    def picked(self, token: int, width: int, position: int, proposal: int | None) -> int:
-        """What is answered in the place of `token`, after `position` ids, in a forward of `width` tokens; never
-        `proposal` where the engine rejects that, since it has no row to follow."""
+    def picked(self, token: int, width: int, proposal: int | None) -> int:
+        """What is answered in the place of `token` in a forward of `width` tokens; never `proposal` where the engine
+        rejects that, since it has no row to follow."""
         return token
 
     def kept(self, committed: Sequence[int], proposals: Sequence[int]) -> list[int]:
@@ -39,14 +39,14 @@ class FaultyEngine:
 
 
 class WidthSensitiveEngine(FaultyEngine):
-    """Forwards of one of `widths` answer another id instead of the right one, after every `every`-th position."""
+    """Forwards of one of `widths` answer another id instead of the right one."""
 
-    def __init__(self, inner: TargetEngine, widths: Collection[int], *, every: int = 1) -> None:
+    def __init__(self, inner: TargetEngine, widths: Collection[int]) -> None:
         super().__init__(inner)
-        self._widths, self._every = frozenset(widths), every
+        self._widths = frozenset(widths)
 
-    def picked(self, token: int, width: int, position: int, proposal: int | None) -> int:
-        if width not in self._widths or position % self._every:
+    def picked(self, token: int, width: int, proposal: int | None) -> int:
+        if width not in self._widths:
             return token
         others = ((token + step) % self.n_vocab for step in (1, 2))
         return next(other for other in others if other != proposal)
@@ -82,7 +82,7 @@ class FaultySession:
     def verify(self, proposals: Sequence[int]) -> FaultyRows:
         width = self._engine.lane.pad(1 + len(proposals))
         rows = self._session.verify(proposals)
-        self._rows = FaultyRows(rows, self._engine, width, len(self._history), tuple(proposals))
+        self._rows = FaultyRows(rows, self._engine, width, tuple(proposals))
         return self._rows
 
     def commit(self, tokens: Sequence[int]) -> Ack:
@@ -115,10 +115,10 @@ class FaultySession:
 class FaultyRows:
     """Rows of one forward; `changed` once a pick was another than the engine's."""
 
-    def __init__(self, rows: Rows, engine: FaultyEngine, width: int, position: int, proposals: tuple[int, ...]) -> None:
+    def __init__(self, rows: Rows, engine: FaultyEngine, width: int, proposals: tuple[int, ...]) -> None:
         self.changed = False
         self.proposals = proposals
-        self._rows, self._engine, self._width, self._position = rows, engine, width, position
+        self._rows, self._engine, self._width = rows, engine, width
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -126,7 +126,7 @@ class FaultyRows:
     def pick(self, i: int) -> int:
         token = self._rows.pick(i)
         proposal = self.proposals[i] if i < len(self.proposals) else None
-        said = self._engine.picked(token, self._width, self._position + i, proposal)
+        said = self._engine.picked(token, self._width, proposal)
         self.changed = self.changed or said != token
         return said
 

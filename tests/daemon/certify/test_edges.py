@@ -69,6 +69,9 @@ def test_a_width_that_differs_only_after_a_regression_probe_is_out() -> None:
 
     probe = GivenIds((5, 6, 7, 8, 9), (77, 78))
     assert looked_at(RareProbe()).lane.widths == LANE.widths
+    alike = looked_at(EdgedProbe(), probe)
+    assert alike.lane.widths == LANE.widths
+    assert "compared after the 5 ids of a regression probe" in alike.findings
     found = looked_at(RareProbe(), probe)
     assert found.lane.widths == (1, 2, 8)
     assert "width 4 differs after the 5 ids of a regression probe" in found.findings

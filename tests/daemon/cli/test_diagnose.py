@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from pilotfish.daemon.certify import certification
 from pilotfish.daemon.certify.reproductions import read_reproduction, write_reproduction
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.lab.diagnose import loaded
 from pilotfish.daemon.lab.receipts.receipt_folder import write_receipt
 from pilotfish.daemon.lab.receipts.receipt_types import TrialVerdict
+from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import Lane
 from tests.daemon.lab.diagnose.traced_probe import STOCK, TracedProbe, reproduction
 from tests.daemon.lab.receipts.receipts import a_receipt, a_round, a_trial
@@ -85,6 +87,17 @@ def test_a_trial_of_a_receipt_is_taken_up(diagnose, tmp_path):
     assert done.exit_code == 1, done.output
     assert "attention (FLASH_ATTN_EXT) over 302 cells, widths 1 and 5" in done.stdout
     assert "has other weights here" in done.stdout
+
+
+def test_what_output_wrote_is_what_certify_takes(diagnose, prefix_file, tmp_path, monkeypatch):
+    def asked_of(pin, verifiers, options, *, regressions, **more):
+        raise EngineError(f"asked to look after {[len(one.prefix) for one in regressions]} ids")
+
+    monkeypatch.setattr(certification, "certify", asked_of)
+    diagnose("--prefix-file", prefix_file(300), "--output", tmp_path / "least.json")
+    words = ["certify", str(tmp_path / "tiny.gguf"), "--engine", "llama", "--probe", str(tmp_path / "least.json")]
+    done = CliRunner().invoke(cli, words)
+    assert str(done.exception) == "asked to look after [253] ids"
 
 
 @pytest.mark.parametrize("words", [(), ("receipt#one", "--prefix-file", "x.json")])

@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime
 from pilotfish.daemon.certify.reproductions import PastRound
+from pilotfish.daemon.lab.diagnose.diagnosing import Diagnosing
 from pilotfish.daemon.lab.diagnose.diagnosis import FaultKind, PastKind
 from pilotfish.daemon.lab.faults import CellKeepingProbe, PeekingProbe, WidthSensitiveProbe
-from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.errors import EngineError, UsageError
 from pilotfish.hooks.inspection import Trace
 from tests.daemon.lab.diagnose.traced_probe import TracedProbe, diagnosed, reproduction
 from tests.fakes.probe import FakeProbe
@@ -47,6 +49,16 @@ def test_the_operation_that_parts_is_named_and_the_prefix_shortened_to_where_it_
 
 def test_a_shorter_prefix_does_not_differ():
     assert not diagnosed(TracedProbe(split_attention), reproduction(100)).differs
+
+
+@pytest.mark.parametrize("width", [18, 33, 40])
+def test_forwards_wider_than_those_that_are_always_tried_are_compared_to_their_last_token(width):
+    def last_only(kernel_width, cells):
+        return int(kernel_width == 1 and cells == 300 + width - 1)
+
+    found = diagnosed(TracedProbe(last_only, n_ctx=400), reproduction(300, width=width))
+    assert (found.parting.row, found.parting.kind) == (width - 1, "FLASH_ATTN_EXT")
+    assert not diagnosed(TracedProbe(n_ctx=400), reproduction(300, width=width)).differs
 
 
 def test_scores_say_how_far_off_a_width_is():
@@ -112,7 +124,7 @@ def test_cells_that_depend_on_the_block_that_wrote_them_are_told_with_the_first_
     def kernel(width: int, cells: int) -> object:
         return min(width, 6)
 
-    found = diagnosed(TracedProbe(kernel, sticky=True), reproduction(40, rounds=(PastRound(5, (), 8),)))
+    found = diagnosed(TracedProbe(kernel, sticky=True), reproduction(40, rounds=(PastRound(8, tuple(range(7)), 8),)))
     cells = {past.kind: past.cells for past in found.pasts}
     assert cells[PastKind.SINGLE] == ""
     assert cells[PastKind.BLOCKS] == "layer 0 keys, cell 31"  # the first that a round wrote
@@ -133,8 +145,18 @@ def test_one_whose_cache_cannot_be_cut_is_written_anew_for_every_width():
 def test_ids_that_the_model_has_not_and_prefixes_without_room_are_refused():
     with pytest.raises(UsageError, match="no id 903"):
         diagnosed(TracedProbe(n_vocab=900), reproduction(999))
+    with pytest.raises(UsageError, match="no id 1000"):
+        diagnosed(TracedProbe(), reproduction(40, rounds=(PastRound(9, (1000, *range(7)), 8),)))
     with pytest.raises(UsageError, match="no room in 310"):
         diagnosed(TracedProbe(n_ctx=310))
+
+
+def test_where_time_runs_out_while_the_model_is_loaded_that_is_said():
+    def slow(setting, deadline):
+        raise OutOfTime
+
+    with pytest.raises(EngineError, match=r"m: time ran out while it was loaded: .* --budget"):
+        Diagnosing(reproduction(), slow, Deadline(1)).run()
 
 
 def test_where_time_runs_out_what_was_found_is_told():
