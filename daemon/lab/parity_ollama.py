@@ -33,6 +33,7 @@ from pilotfish.daemon.lab.floor_bench import OVERLAID, STOCK
 from pilotfish.daemon.lab.floor_servers import OllamaReply, Ollamas, OllamaServer, remembered_state, serving
 from pilotfish.daemon.lab.parity_course import ROOM, Tell
 from pilotfish.daemon.lab.parity_runs import first_difference
+from pilotfish.daemon.lab.parity_subject import now_and_then
 from pilotfish.daemon.lab.parity_together import FOLLOW_UP
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.hooks.errors import EngineError
@@ -134,9 +135,7 @@ class _Drafting:
 
 
 def _drafting(title: str, max_width: int) -> _Drafting:
-    """What is wrong now and then is so at places that a lane's rounds reach, as in `parity_subject.contenders_for`."""
-    now_and_then = {"wrong_every": 2 if max_width <= 3 else 3}
-    tables = {ORACLE: {}, NOW_AND_THEN: now_and_then, JUNK: {"wrong_from": 0}}
+    tables = {ORACLE: {}, NOW_AND_THEN: {"wrong_every": now_and_then(max_width)}, JUNK: {"wrong_from": 0}}
     return _Drafting(title, (bench_replay.NAME,), tables[title]) if title in tables else _Drafting(title, (title,))
 
 
