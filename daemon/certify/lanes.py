@@ -200,10 +200,9 @@ def round_seconds(lane: Lane, measured: Measured, width: int, position: int) -> 
 
 def pays(lane: Lane, measured: Measured) -> bool:
     """Whether drafts can save time: where blocks are taken back that may cost more than they save."""
-    costs = {(position, cost_at(measured.costs, 1, position)) for _, position in measured.costs}
     return measured.going_back is None or any(
-        round_seconds(lane, measured, width, position) < _committed(width) * plain
-        for position, plain in costs
+        round_seconds(lane, measured, width, position) < _committed(width) * cost_at(measured.costs, 1, position)
+        for position in {position for _, position in measured.costs}
         for width in lane.widths[1:]
     )
 

@@ -126,9 +126,11 @@ def command(
         raise UsageError("--drafter has no part in --together, where chats have drafters of their own; leave one out")
     if only and not full:
         raise UsageError("--weights divides --full; name one model's file or tag instead of MODEL without it")
+    if (overlay or cache_type) and not ollama:
+        raise UsageError("--overlay and --cache-type are about --ollama; add it, or leave them out")
     source, workloads, settings = model_path(model, root), load_workloads(workload_file), files.load()
     if ollama:
-        _refuse_beside_ollama(full, together, control, prompts, drafters, log)
+        _refuse_beside_ollama(full, together, mixes, control, prompts, drafters, log)
         compared = compare_ollamas(
             source,
             among(workloads, tasks, "--task"),
@@ -179,7 +181,7 @@ def _weights(source: Path, only: Sequence[str]) -> tuple[Weights, ...]:
 
 def _refuse_beside_ollama(*others: object) -> None:
     if any(others):
-        alone = "--full, --together, --control, --prompts, --drafter and --jsonl have no part in --ollama"
+        alone = "--full, --together, --mixes, --control, --prompts, --drafter and --jsonl have no part in --ollama"
         raise UsageError(f"{alone}; leave them out")
 
 

@@ -127,12 +127,12 @@ class Controller:
             return best
         slack = self._slack - self._costs.drafting - waited
         expected = self.expected(proposal, drafter)
-        going_back = GoingBack(self._costs.going_back_at(position), plain)
+        going_back = self._going_back(position, plain)
         for option in self._options(position, plain):
             if room is not None and option.width > 1 + room:
                 break
             k = min(option.width - 1, len(proposal))
-            again, worst = going_back.of(expected, k, option.width)
+            again, worst = going_back.of(expected, k, option.width) if going_back else (0.0, 0.0)
             extra = option.cost - plain + worst
             if extra <= slack:  # the loss if nothing is right
                 stake = CAUTION * extra * extra / slack if extra > 0 else 0.0
@@ -158,7 +158,7 @@ class Controller:
             return None
         found: WaitBudget | None = None
         reach, expected, worth, asked = 1.0, [1.0], best.worth, 0
-        going_back = GoingBack(self._costs.going_back_at(position), plain)
+        going_back = self._going_back(position, plain)
         for option in self._options(position, plain):
             ask = option.width - 1
             if ask > k:
@@ -168,13 +168,17 @@ class Controller:
                 expected.append(expected[-1] + reach)
             asked = ask
             draft = self._costs.drafts.seconds(drafter, ask)
-            again, worst = going_back.of(expected, ask, option.width)
+            again, worst = going_back.of(expected, ask, option.width) if going_back else (0.0, 0.0)
             slack = (self._slack - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
             promise = (expected[-1] - 1) * plain - PRICE * (option.price - plain + again + waiting * (draft or 0.0))
             if promise > worth and slack > (plain if draft is None else draft):
                 patience = slack if draft is None else min(slack, PATIENCE * draft)
                 worth, found = promise, WaitBudget(ask, patience)
         return found
+
+    def _going_back(self, position: int, plain: float) -> GoingBack | None:
+        """None where the target cuts."""
+        return GoingBack(self._costs.going_back_at(position), plain) if self._costs.going_back is not None else None
 
     def may_open(self, drafter: str, prompt_tokens: int) -> bool:
         """Whether a drafter that computes on this machine may start on a prompt; see `DraftCosts.worth_opening`."""
@@ -345,6 +349,10 @@ class Eager(Controller):
 
     def wait_budget(self, drafter: str, position: int, k: int, best: Choice, waited: float = 0.0) -> WaitBudget | None:
         return WaitBudget(k, self.patience, from_the_start=True) if best.k == 0 else None
+
+    def _going_back(self, position: int, plain: float) -> GoingBack | None:
+        """None where the target cuts."""
+        return GoingBack(self._costs.going_back_at(position), plain) if self._costs.going_back is not None else None
 
     def may_open(self, drafter: str, prompt_tokens: int) -> bool:
         return True

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 class GoingBack:
     """Of one proposal at one place, whose verified part grows.
 
-    `again[n - 1]` seconds are what a commit of n tokens takes that takes its block back; empty where the target cuts.
-    `plain` is a plain step's seconds.
+    `again[n - 1]` seconds are what a commit of n tokens takes that takes its block back. `plain` is a plain step's.
     """
 
     def __init__(self, again: Sequence[float], plain: float) -> None:
@@ -21,8 +20,6 @@ class GoingBack:
         """Seconds to be expected if k tokens are verified in a forward of `width`, and the most that the tokens
         committed then do not make up for. k never falls; `expected[k]` tokens come of verifying k.
         """
-        if not self._again:
-            return 0.0, 0.0
         while self._k < k:
             self._k += 1
             reached = expected[self._k] - expected[self._k - 1]

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -181,7 +182,7 @@ async def serving(
         "PILOTFISH_CERTIFY": "off",  # an idle runner would certify while the other server is timed
         "PILOTFISH_SOCKET": str(folder / "none.sock"),  # no daemon of the user's is to change anything meanwhile
     }
-    command = tied_command([str(binary), "serve"])
+    command = tied_command([str(binary), "serve"], signal.SIGTERM)  # at which it ends what serves its models
     process = await ChildServer.start(command, port, f"{name} Ollama", {**inherited, **own, **environment})
     try:
         async with Client(process.url) as client:

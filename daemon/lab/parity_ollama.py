@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ from pilotfish.daemon.lab.floor_bench import OVERLAID, STOCK
 from pilotfish.daemon.lab.floor_servers import OllamaReply, Ollamas, OllamaServer, remembered_state, serving
 from pilotfish.daemon.lab.parity_course import ROOM, Tell
 from pilotfish.daemon.lab.parity_runs import first_difference
+from pilotfish.daemon.lab.parity_subject import now_and_then
 from pilotfish.daemon.lab.parity_together import FOLLOW_UP
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.hooks.errors import EngineError
@@ -135,9 +135,7 @@ class _Drafting:
 
 
 def _drafting(title: str, max_width: int) -> _Drafting:
-    """What is wrong now and then is so at places that a lane's rounds reach, as in `parity_subject.contenders_for`."""
-    now_and_then = {"wrong_every": 2 if max_width <= 3 else 3}
-    tables = {ORACLE: {}, NOW_AND_THEN: now_and_then, JUNK: {"wrong_from": 0}}
+    tables = {ORACLE: {}, NOW_AND_THEN: {"wrong_every": now_and_then(max_width)}, JUNK: {"wrong_from": 0}}
     return _Drafting(title, (bench_replay.NAME,), tables[title]) if title in tables else _Drafting(title, (title,))
 
 
@@ -183,8 +181,6 @@ class OllamaParity:
 
     async def _asked_plainly(self, server: OllamaServer) -> AsyncIterator[_Question]:
         """Every question as it is answered, with the answer's ids as the runner would read them."""
-        if why := self._why_stock():
-            raise EngineError(f"stock serves {self.model} in both: {why}")
         async with new_session() as session:
             client = RunnerClient(session, server.model_port())
             chats = await self._chats(client)
@@ -223,13 +219,12 @@ class OllamaParity:
         """The overlaid server; the plain one comes first, and what it finds out about the engine is known to all."""
         folder = self._course_folder(drafting.title)
         source = self.state or state_dir() if drafting.title == PLAIN else self._course_folder(PLAIN) / "state"
-        config = folder / "pilotfish.toml"
-        environment = {
-            "PILOTFISH_STATE": str(remembered_state(source, folder / "state")),
-            "PILOTFISH_CONFIG": str(config),
-        }
+        state, config = remembered_state(source, folder / "state"), folder / "pilotfish.toml"
+        environment = {"PILOTFISH_STATE": str(state), "PILOTFISH_CONFIG": str(config)}
         config.write_text(tomlkit.dumps(to_table(self._config(drafting))))
         async with self._serving(drafting.title, self.ollamas.overlaid, environment) as server:
+            if why := _why_stock(state):
+                raise EngineError(f"stock serves {self.model} in both: {why}")
             yield server
 
     def _config(self, drafting: _Drafting) -> Config:
@@ -251,10 +246,6 @@ class OllamaParity:
     def _course_folder(self, title: str) -> Path:
         return self.folder / slug(title)
 
-    def _why_stock(self) -> str:
-        decided = decision_log.read(self._course_folder(PLAIN) / "state")
-        return decided[-1].reason if decided and decided[-1].decision == STOCK else ""
-
     @property
     def _models(self) -> Path:
         return self.folder / "models"
@@ -262,6 +253,11 @@ class OllamaParity:
     @property
     def _recording(self) -> Path:
         return self.folder / "recording.json"
+
+
+def _why_stock(state: Path) -> str:
+    decided = decision_log.read(state)
+    return decided[-1].reason if decided and decided[-1].decision == STOCK else ""
 
 
 def _compared(title: str, questions: Sequence[_Question], replies: Sequence[OllamaReply]) -> OllamaCourse:
@@ -273,7 +269,7 @@ async def _course(
     title: str, server: OllamaServer, questions: Sequence[_Question], replies: Sequence[OllamaReply]
 ) -> OllamaCourse:
     """Compared, with what the runner says of itself."""
-    explained, metrics = await _explained(server), await _text(server, "/metrics")
+    explained, metrics = await _explained(server), await _metrics(server)
     restored = next((line for line in metrics.splitlines() if line.startswith(_HITS)), "0")
     totals, lane = explained["totals"], explained["lane"]
     trials = _compared(title, questions, replies).trials
@@ -282,13 +278,13 @@ async def _course(
 
 
 async def _explained(server: OllamaServer) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(await _text(server, "/pilotfish/explain"))
-    return found
+    async with new_session() as session:
+        return await RunnerClient(session, server.model_port()).explain()
 
 
-async def _text(server: OllamaServer, path: str) -> str:
-    """What the process that serves the model answers. Raises EngineError when it does not."""
-    url = f"http://127.0.0.1:{server.model_port()}{path}"
+async def _metrics(server: OllamaServer) -> str:
+    """Raises EngineError when the process that serves the model has none."""
+    url = f"http://127.0.0.1:{server.model_port()}/metrics"
     try:
         async with new_session() as session, session.get(url, raise_for_status=True) as response:
             return await response.text()

@@ -40,11 +40,9 @@ class Contender:
 
 
 def contenders_for(lane: Lane) -> tuple[Contender, ...]:
-    """What every answer is compared with: right, partly right and wrong drafters.
-
-    In a lane of three, rounds of two proposals never reach a third token, so every second one is wrong there.
-    """
-    nth, word = (2, "second") if lane.max_width <= 3 else (3, "third")
+    """What every answer is compared with: right, partly right and wrong drafters."""
+    nth = now_and_then(lane.max_width)
+    word = {2: "second", 3: "third"}[nth]
     return (
         Contender("suffix", {"suffix": {}}),
         Contender("oracle", {"oracle": {}}, replays=True),
@@ -54,6 +52,14 @@ def contenders_for(lane: Lane) -> tuple[Contender, ...]:
 
 
 N_CONTENDERS = 4
+
+
+def now_and_then(max_width: int) -> int:
+    """Every how manieth token is wrong of a drafter that is partly right.
+
+    In a lane of three, rounds of two proposals never reach a third token, so every second one is wrong there.
+    """
+    return 2 if max_width <= 3 else 3
 
 
 def contenders_of(config: Config, names: Sequence[str]) -> tuple[Contender, ...]:

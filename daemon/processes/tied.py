@@ -1,10 +1,10 @@
 """Runs a program that must not outlive the process that started it.
 
-    python -IS tied.py PARENT'S-PID PROGRAM ARGUMENT...
+    python -IS tied.py PARENT'S-PID SIGNAL PROGRAM ARGUMENT...
 
 Ollama ends a runner with SIGKILL, which leaves the runner no time to end what it started. On Linux the kernel is asked
-to kill the program when its parent goes, and this process becomes the program. Elsewhere it stays as a watchman: its
-stdin is a pipe from the parent, which ends when the parent does, however that comes about.
+to send the program the signal when its parent goes, and this process becomes the program. Elsewhere it stays as a
+watchman: its stdin is a pipe from the parent, which ends when the parent does, however that comes about.
 
 Only the standard library is imported, so that it starts in milliseconds.
 """
@@ -25,25 +25,28 @@ PYTHON_IGNORES = ("SIGPIPE", "SIGXFSZ", "SIGXFZ")  # and what is ignored stays s
 POLL_SECONDS = 0.1
 
 
-def tied_command(command: Sequence[str]) -> list[str]:
-    """The command line that runs `command` so, for a child whose stdin is a pipe that this process keeps open."""
-    return [sys.executable, "-IS", __file__, str(os.getpid()), *command]
+def tied_command(command: Sequence[str], ending: signal.Signals = signal.SIGKILL) -> list[str]:
+    """The command line that runs `command` so, for a child whose stdin is a pipe that this process keeps open.
+
+    `ending` is the signal: SIGTERM leaves a program time to end what it started itself.
+    """
+    return [sys.executable, "-IS", __file__, str(os.getpid()), str(int(ending)), *command]
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the program in `argv`; the exit code is its own where this process is not replaced."""
-    parent, *command = argv
+    parent, ending, *command = argv
     try:
         if os.uname().sysname == "Linux":
-            become(int(parent), command)
-        return watch(command)
+            become(int(parent), int(ending), command)
+        return watch(int(ending), command)
     except OSError as error:
         sys.exit(f"{command[0]}: {error.strerror}")
 
 
-def become(parent: int, command: Sequence[str]) -> NoReturn:
-    """Replace this process by the program, which ends when the thread that started this process does."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def become(parent: int, ending: int, command: Sequence[str]) -> NoReturn:
+    """Replace this process by the program, which gets the signal when the thread that started this process ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ending)
     if os.getppid() != parent:  # it was gone before the kernel knew
         sys.exit(1)
     for name in PYTHON_IGNORES:
@@ -52,14 +55,14 @@ def become(parent: int, command: Sequence[str]) -> NoReturn:
     os.execv(command[0], list(command))
 
 
-def watch(command: Sequence[str]) -> int:
-    """Run the program until it ends, this process is told to, or stdin does."""
+def watch(ending: int, command: Sequence[str]) -> int:
+    """Run the program until it ends, this process is told to, or stdin does, which sends it the signal."""
     program = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     signal.signal(signal.SIGTERM, lambda *_: program.terminate())
     while program.poll() is None:
         readable, *_ = select.select([sys.stdin], [], [], POLL_SECONDS)
         if readable and not os.read(sys.stdin.fileno(), 1):
-            program.kill()
+            program.send_signal(ending)
             return program.wait()
     return program.returncode
 

@@ -67,7 +67,7 @@ def _with_the_device(registry: Registry, found: Sequence[Verifier], options: Eng
     """
     if options.gpu_layers == 0 or (len(found) == 1 and options.gpu_layers is None):
         return tuple(found)
-    devices = {verifier.name: _devices(registry, verifier) for verifier in found}
+    devices = {verifier.name: devices_of(registry, verifier) for verifier in found}
     wanted = next((there for there in devices.values() if there), ())
     if wanted:
         kept = tuple(verifier for verifier in found if set(wanted) <= set(devices[verifier.name]))
@@ -85,7 +85,8 @@ def _with_the_device(registry: Registry, found: Sequence[Verifier], options: Eng
     return kept
 
 
-def _devices(registry: Registry, verifier: Verifier) -> tuple[str, ...]:
+def devices_of(registry: Registry, verifier: Verifier) -> tuple[str, ...]:
+    """The accelerators that it may put layers on; none, and a line in `registry.problems`, where it cannot tell."""
     try:
         return verifier.devices() if isinstance(verifier, TellsDevices) else ()
     except (PilotfishError, OSError) as error:

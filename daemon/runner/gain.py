@@ -20,9 +20,11 @@ from pilotfish.daemon.core.totals import Standing
 from pilotfish.daemon.drafters.admission import size
 from pilotfish.daemon.drafters.memory_bounds import CPU, bounds_for
 from pilotfish.daemon.registry import accelerators
+from pilotfish.daemon.registry.chosen_verifier import devices_of
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.environment import switched_off
 from pilotfish.hooks.errors import PilotfishError
-from pilotfish.hooks.protocols import TellsDevices, TellsFootprint, Verifier
+from pilotfish.hooks.protocols import TellsFootprint, Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
 
 RUNNER = 128 << 20  # bytes for Python, what it imports and what drafters remember; 50 MiB were measured at rest
@@ -51,25 +53,23 @@ def demand_lane(found: LaneLookup, state_dir: Path | None) -> None:
 
 
 def demand_device(
-    verifiers: Sequence[Verifier], options: EngineOptions, stock_devices: Callable[[], Sequence[str]]
+    registry: Registry,
+    verifiers: Sequence[Verifier],
+    options: EngineOptions,
+    stock_devices: Callable[[], Sequence[str]],
 ) -> None:
     """Raise NothingToGain when the stock server would put layers on an accelerator where no verifier computes.
 
     It is asked only where the machine shows one. The verdict holds for a day: devices come and go.
     """
-    if options.gpu_layers == 0 or not accelerators.shown() or any(map(_has_device, verifiers)):
+    if options.gpu_layers == 0 or not accelerators.shown():
+        return
+    if any(devices_of(registry, verifier) for verifier in verifiers):
         return
     if there := stock_devices():
         names, now = ", ".join(verifier.name for verifier in verifiers), round(time.time(), 3)
         reason = f"{_NOTHING}: stock computes on {there[0]}, and the build of {names} on processors only"
         raise NothingToGain(reason, Left(reason, now, until=now + DAY))
-
-
-def _has_device(verifier: Verifier) -> bool:
-    try:
-        return isinstance(verifier, TellsDevices) and bool(verifier.devices())
-    except (PilotfishError, OSError):  # it has cost a line already
-        return False
 
 
 def demand_memory(pin: TargetPin, verifier: Verifier, options: EngineOptions) -> None:

@@ -63,7 +63,7 @@ def load(
     options = launch.engine_options(state_dir)
     verifiers = fit_verifiers(registry, config.engines, options)
     if must_gain:
-        demand_device(verifiers, options, stock_devices)
+        demand_device(registry, verifiers, options, stock_devices)
     pin = pin_file(launch.model, state_dir, blob=launch.blob)
     if config.why_not_chosen:
         log.info("%s: %s", pin.name, config.why_not_chosen)

@@ -67,12 +67,11 @@ class RunningContext(LlamaContext):
             self._forget_marks(size)
             return super()._remove(size)
         if self._before is not None and size == self._began == self.size - self.last:
-            self._began = -1
             return self._go_back(size, self._before)
         return size in self._marks and self._go_back(size, self._marks[size])
 
     def _go_back(self, size: int, data: Bytes) -> bool:
-        started = time.perf_counter()
+        started, self._began = time.perf_counter(), -1  # another history may have a forward from there, too
         pointer = data.ctypes.data_as(_BYTES)
         if not lib.llama_state_seq_set_data_ext(self.handle, pointer, data.nbytes, self.sequence, _STATES):
             return False

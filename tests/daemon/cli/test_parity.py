@@ -220,9 +220,13 @@ def test_chats_are_compared_together(compare, tmp_path):
 def test_what_does_not_go_together_is_refused(compare):
     assert "--jsonl" in str(compare("--resume").exception)
     assert "--drafter" in str(compare("--together", "--drafter", "suffix").exception)
+    for alone in (("--overlay", "."), ("--cache-type", "q8_0")):
+        assert "about --ollama" in str(compare(*alone).exception)
 
 
-@pytest.mark.parametrize("other", [("--full",), ("--together",), ("--control",), ("--prompts", "lane")])
+@pytest.mark.parametrize(
+    "other", [("--full",), ("--together",), ("--mixes", "1"), ("--control",), ("--prompts", "lane")]
+)
 def test_under_ollama_everything_is_as_ollama_has_it(compare, other):
     done = compare("--ollama", *other)
     assert isinstance(done.exception, UsageError)

@@ -64,19 +64,23 @@ async def tokenized(self, text, *, add_special=True):
     return [*range(len(text))]
 
 
-async def told(server, path):
-    explained = {
+async def explained(self):
+    return {
         "lane": {"name": "a lane", "parity": "lane", "widths": [1, 2, 3]},
         "totals": {"drafted": 5, "accepted": 4},
     }
-    return json.dumps(explained) if path == "/pilotfish/explain" else "pilotfish_conversation_hits_total 3.0\n"
+
+
+async def metrics(server):
+    return "pilotfish_conversation_hits_total 3.0\n"
 
 
 @pytest.fixture
 def beds(monkeypatch):
     made = Beds()
     monkeypatch.setattr(parity_ollama, "serving", made.serving)
-    monkeypatch.setattr(parity_ollama, "_text", told)
+    monkeypatch.setattr(parity_ollama, "_metrics", metrics)
+    monkeypatch.setattr(RunnerClient, "explain", explained)
     monkeypatch.setattr(RunnerClient, "tokenize", tokenized)
     return made
 
@@ -136,8 +140,9 @@ async def test_another_token_count_or_row_is_seen_and_fails_where_it_is_promised
     assert [title for title, course in courses.items() if course.failed] == ["junk"]
 
 
-async def test_a_model_that_stock_serves_in_both_is_no_comparison(parity, beds):
-    state = parity.folder / PLAIN / "state"
+@pytest.mark.parametrize("title", [PLAIN, "junk"])
+async def test_a_model_that_stock_serves_in_both_is_no_comparison(parity, beds, title):
+    state = parity.folder / title / "state"
     decision_log.record(state, "parity:latest", "stock", "its sliding window")
     with pytest.raises(EngineError, match=r"stock serves .* its sliding window"):
         await parity.run()

@@ -13,17 +13,18 @@ import pytest
 from pilotfish.daemon.processes import tied
 from tests.daemon.processes.endings import until_gone
 
-WATCH = "import sys; from pilotfish.daemon.processes import tied; sys.exit(tied.watch(sys.argv[1:]))"
+WATCH = "import sys; from pilotfish.daemon.processes import tied; sys.exit(tied.watch(int(sys.argv[1]), sys.argv[2:]))"
 PROGRAM = (
     "import os, sys, time; open(sys.argv[1], 'w').write(f'{os.getpid()}.'); time.sleep(float(sys.argv[2])); sys.exit(5)"
 )
 
 
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("how", ["its parent went", "it was told to end", "the program ended"])
-def test_where_the_kernel_does_not_help_a_watchman_does(tmp_path, how):
+def test_where_the_kernel_does_not_help_a_watchman_does(tmp_path, how, ending):
     said = tmp_path / "pid"
     lasts = "0" if how == "the program ended" else "600"
-    command = [sys.executable, "-c", WATCH, sys.executable, "-c", PROGRAM, str(said), lasts]
+    command = [sys.executable, "-c", WATCH, str(int(ending)), sys.executable, "-c", PROGRAM, str(said), lasts]
     watchman = subprocess.Popen(command, stdin=subprocess.PIPE)
     pid = _pid_in(said)
     if how == "its parent went":
@@ -34,7 +35,7 @@ def test_where_the_kernel_does_not_help_a_watchman_does(tmp_path, how):
     until_gone(pid)
     code = watchman.wait(60)
     watchman.stdin.close()
-    assert code == {"its parent went": 256 - 9, "it was told to end": 256 - 15, "the program ended": 5}[how]
+    assert code == {"its parent went": 256 - ending, "it was told to end": 256 - 15, "the program ended": 5}[how]
 
 
 def _pid_in(file):
@@ -46,15 +47,20 @@ def _pid_in(file):
 
 
 PARENT = """
-import subprocess, sys, time
+import signal, subprocess, sys, time
 from pilotfish.daemon.processes.tied import tied_command
-child = subprocess.Popen(tied_command(["/bin/sh", "-c", "echo $$; exec sleep 600"]), stdin=subprocess.PIPE)
+command = tied_command(["/bin/sh", "-c", sys.argv[1]], signal.Signals(int(sys.argv[2])))
+child = subprocess.Popen(command, stdin=subprocess.PIPE)
 time.sleep(600)
 """
+ALONE = "echo $$; exec sleep 600"
+WITH_A_CHILD = "sleep 600 & trap 'kill $!; exit' TERM; echo $!; wait"
 
 
-def test_a_killed_parent_takes_it_along():
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+@pytest.mark.parametrize(("program", "ending"), [(ALONE, signal.SIGKILL), (WITH_A_CHILD, signal.SIGTERM)])
+def test_a_killed_parent_takes_it_along_and_what_it_started_where_it_has_time(program, ending):
+    words = [sys.executable, "-c", PARENT, program, str(int(ending))]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as parent:
         pid = int(parent.stdout.readline())
         parent.kill()
     until_gone(pid)
@@ -62,7 +68,7 @@ def test_a_killed_parent_takes_it_along():
 
 def test_a_parent_that_is_gone_already_starts_nothing(tmp_path):
     made = tmp_path / "made"
-    command = [sys.executable, "-IS", tied.__file__, "1", "/usr/bin/touch", str(made)]
+    command = [sys.executable, "-IS", tied.__file__, "1", "9", "/usr/bin/touch", str(made)]
     assert subprocess.run(command, check=False).returncode == 1
     assert not made.exists()
 

@@ -29,6 +29,7 @@ from pilotfish.daemon.runner.gain import (
 )
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.loading import load
+from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, Lane, Parity
 from pilotfish.manifests.pins import pin_file
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
@@ -161,7 +162,18 @@ def test_where_stock_computes_on_an_accelerator_an_engine_without_it_is_not_chos
 )
 def test_everywhere_else_it_may_be(only_ik, shown, has, layers, stock_has):
     ik = only_ik(*shown, has=has)
-    demand_device((ik,), EngineOptions(gpu_layers=layers), lambda: stock_has)
+    demand_device(Registry(), (ik,), EngineOptions(gpu_layers=layers), lambda: stock_has)
+
+
+def test_an_engine_that_cannot_tell_its_devices_has_none_and_costs_a_line(only_ik, monkeypatch):
+    def broken():
+        raise EngineError("its library cannot be asked")
+
+    ik, registry = only_ik("NVIDIA L4"), Registry()
+    monkeypatch.setattr(ik, "devices", broken)
+    with pytest.raises(NothingToGain):
+        demand_device(registry, (ik,), EngineOptions(), lambda: ("CUDA0",))
+    assert registry.remarks == ("engine ik: its library cannot be asked",)
 
 
 def outlook(widths=(1,), parity=Parity.LANE, *, awaited=False, enabled=True) -> Outlook:
