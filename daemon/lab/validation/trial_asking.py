@@ -10,6 +10,7 @@ from pilotfish.daemon.config.types import Config, Drafters, Speculation
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, OutputToken
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.core.target_session import going_back_of
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.member import DrafterState
 from pilotfish.daemon.lab.parity_subject import LOADING_SECONDS, Subject
@@ -97,7 +98,7 @@ class TrialAsking:
         subject = self.subject
         engine, pin = subject.engine, subject.pin
         pool = pool_for(engine, pin, subject.verifier, subject.options, config, before=subject.before)
-        costs = self._costs.setdefault(title, CostModel(engine.lane.widths))
+        costs = self._costs.setdefault(title, CostModel(engine.lane.widths, going_back_of(engine)))
         return Generator(engine, pin, registry, config, controller=self.watch.controller, costs=costs, pool=pool)
 
     def _loaded(self, generator: Generator) -> Generator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -114,6 +115,21 @@ def test_with_auto_the_controller_chooses():
     auto = [trial for trial in receipt.trials if trial.kind is TrialKind.DRAFT]
     assert {trial.length for trial in auto} == {"auto"}
     assert all(trial.verdict is TrialVerdict.EQUAL for trial in auto)
+
+
+def test_with_auto_the_controller_knows_what_taking_a_block_back_takes():
+    engine = FakeEngine(script=[2, 3, 4, 5] * 25, going_back=60.0, on_forward=lambda width: time.sleep(0.001))
+    receipt = a_course(engine, lengths=("auto",), repeats=1, oracle_cases=False, tokens=100).run()
+    auto = [trial for trial in receipt.trials if trial.kind is TrialKind.DRAFT]
+    assert sum(trial.tokens for trial in auto) == 100 * len(PROMPTS)
+    assert sum(trial.proposed for trial in auto) == 0  # whatever is right of it, a minute is not made up for
+
+
+def test_a_length_is_asked_for_as_far_as_the_lane_holds_it_whatever_people_are_limited_to():
+    script = [*range(2, 32)] * 2
+    course = a_course(FakeEngine(script=script, widths=tuple(range(1, 33))), lengths=("24",), tokens=50)
+    full = next(trial for trial in course.run().trials if trial.case == oracle_cases.FULL)
+    assert (full.rounds[0].n_proposed, full.rounds[0].accepted) == (24, 24)
 
 
 def test_seeded_answers_are_compared_as_well():
