@@ -162,7 +162,7 @@ class TrialInTheMaking:
         if reference is None or not reference.output_ids:
             return self._made(NO_ANSWER, TrialVerdict.NOT_REACHED, about="there is no plain answer to replay")
         request, eos = self.course.request(self.prompt), self.course.subject.pin.tokenizer.eos
-        plan = prepared(case, request, reference.output_ids, k, eos, lambda r: self.asking.answer(r, {}, 1))
+        plan = prepared(case, request, reference, k, eos, lambda r: self.asking.answer(r, {}, 1))
         if plan.table is None:
             return self._made(NO_ANSWER, TrialVerdict.NOT_REACHED, about=plan.about)
         answer = self._oracle_answer(plan, k)
