@@ -50,6 +50,7 @@ class ValidationCourse:
     control: str = ""
     unsafe_lane: bool = False
     load_seconds: float | None = None
+    stopped: bool = False  # by an interrupt, before everything was asked
     _plain: dict[str, TrialRecord] = field(default_factory=dict)  # the reference of each prompt
 
     @property
@@ -58,16 +59,23 @@ class ValidationCourse:
         return self.subject.engine.lane.max_width - 1
 
     def run(self, tell: Tell = lambda record: None) -> Receipt:
-        """Ask everything that is planned; `tell` hears of each trial once it is compared."""
+        """Ask everything that is planned; `tell` hears of each trial once it is compared.
+
+        After an interrupt the receipt has the trials until then; without any it is raised.
+        """
         trials: list[TrialRecord] = []
         asking = TrialAsking(self.subject)
         try:
             for record in self._records(asking):
                 trials.append(record)
                 tell(record)
+        except KeyboardInterrupt:
+            if not trials:
+                raise
+            self.stopped = True
         finally:
             asking.close()
-        verdict, judgements = judged(trials, self.thresholds, unsafe_lane=self.unsafe_lane)
+        verdict, judgements = judged(trials, self.thresholds, unsafe_lane=self.unsafe_lane, stopped=self.stopped)
         return Receipt(
             environment=environment_now(),
             pins=pins_of_run(self.model, self.subject),
@@ -76,7 +84,7 @@ class ValidationCourse:
             verdict=verdict,
             load_seconds=self.load_seconds,
             judgements=judgements,
-            notes=tuple(self._notes()),
+            notes=tuple(self._notes(len(trials))),
         )
 
     def _records(self, asking: TrialAsking) -> Iterator[TrialRecord]:
@@ -120,8 +128,10 @@ class ValidationCourse:
             thresholds=self.thresholds,
         )
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self, answered: int) -> Iterator[str]:
         yield from self.prompted.remarks
+        if self.stopped:
+            yield f"stopped after {answered} of {len(self.plan.trials(self.longest))} answers: nothing is promoted"
         cut = [n for n in self.plan.lengths if n != AUTO and int(n) > self.longest]
         if self.longest == 0:
             yield f"no drafts: {self.subject.engine.lane.reason or 'the lane holds one token'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from dataclasses import replace
@@ -130,6 +131,35 @@ def test_a_length_is_asked_for_as_far_as_the_lane_holds_it_whatever_people_are_l
     course = a_course(FakeEngine(script=script, widths=tuple(range(1, 33))), lengths=("24",), tokens=50)
     full = next(trial for trial in course.run().trials if trial.case == oracle_cases.FULL)
     assert (full.rounds[0].n_proposed, full.rounds[0].accepted) == (24, 24)
+
+
+def interrupted_at(forward):
+    """A course that Ctrl-C stops in that forward."""
+    forwards = itertools.count(1)
+
+    def interrupt(width):
+        if next(forwards) == forward:
+            raise KeyboardInterrupt
+
+    return a_course(FakeEngine(on_forward=interrupt))
+
+
+def test_a_run_that_is_stopped_keeps_what_was_answered_and_promotes_nothing():
+    course = interrupted_at(150)
+    receipt = course.run()
+    everything = course.plan.trials(course.longest)
+    assert course.stopped
+    assert 3 < len(receipt.trials) < len(everything)
+    assert {trial.verdict for trial in receipt.trials} == {TrialVerdict.REFERENCE, TrialVerdict.EQUAL}
+    assert receipt.verdict is RunVerdict.NOT_PROMOTED
+    assert receipt.judgements
+    assert all("the run was stopped" in judgement.reasons for judgement in receipt.judgements)
+    assert f"stopped after {len(receipt.trials)} of {len(everything)} answers" in summary(receipt)
+
+
+def test_one_that_is_stopped_before_its_first_answer_leaves_nothing():
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_at(1).run()
 
 
 def test_seeded_answers_are_compared_as_well():
