@@ -29,7 +29,6 @@ from pilotfish.daemon.lab.validation.trial_asking import MeasuredAnswer, TrialAs
 from pilotfish.daemon.lab.validation.trial_plan import AUTO, PlannedTrial, TrialPlan
 from pilotfish.daemon.lab.workloads import Mode
 from pilotfish.hooks.errors import PilotfishError
-from pilotfish.hooks.types import SamplingParams
 
 NOTHING = TrialTimes(0.0, 0.0)
 
@@ -101,12 +100,7 @@ class ValidationCourse:
 
     def request(self, prompt: CheckedPrompt) -> GenerationRequest:
         """The prompt with the run's sampling and budget."""
-        return GenerationRequest(prompt.ids, self.sampling, n_predict=self.plan.tokens)
-
-    @property
-    def sampling(self) -> SamplingParams:
-        """As Ollama sends it with the mode's options."""
-        return SamplingParams(**self.mode.options, top_p=0.9, min_p=0.0)
+        return GenerationRequest(prompt.ids, self.mode.sampling, n_predict=self.plan.tokens)
 
     def _settings(self) -> RunSettings:
         options, plan = self.subject.options, self.plan
@@ -117,7 +111,7 @@ class ValidationCourse:
             batch_size=options.batch_size,
             prompts=self.prompts,
             tokens=plan.tokens,
-            sampling=self.sampling,
+            sampling=self.mode.sampling,
             lengths=plan.lengths,
             repeats=plan.repeats,
             drafters=plan.drafters,
