@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.daemon.config.types import Config, Drafters, Speculation
@@ -67,7 +67,6 @@ class TrialAsking:
         `length` is that of the longest proposal; with None the controller chooses, as for people.
         """
         generator, threaded = self._generator(tables)
-        request = replace(request, cache_prompt=False)  # every trial reads its prompt
         output: list[OutputToken] = []
 
         def hear(tokens: Sequence[OutputToken]) -> None:

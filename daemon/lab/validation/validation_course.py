@@ -99,8 +99,8 @@ class ValidationCourse:
         return self._plain.get(prompt)
 
     def request(self, prompt: CheckedPrompt) -> GenerationRequest:
-        """The prompt with the run's sampling and budget."""
-        return GenerationRequest(prompt.ids, self.mode.sampling, n_predict=self.plan.tokens)
+        """The prompt, which every trial reads, with the run's sampling and budget."""
+        return GenerationRequest(prompt.ids, self.mode.sampling, n_predict=self.plan.tokens, cache_prompt=False)
 
     def _settings(self) -> RunSettings:
         options, plan = self.subject.options, self.plan
@@ -170,7 +170,8 @@ class TrialInTheMaking:
         if plan.table is None:
             return self._made(NO_ANSWER, TrialVerdict.NOT_REACHED, about=plan.about)
         answer = self._oracle_answer(plan, k)
-        record = self._compared(answer, expected=plan.expected, table=_shown(plan), sampling=plan.request.sampling)
+        other = plan.request.sampling if plan.request.sampling != request.sampling else None
+        record = self._compared(answer, expected=plan.expected, table=_shown(plan), sampling=other)
         if record.verdict is TrialVerdict.EQUAL and not reached(case, record.rounds, k):
             return self._made(answer, TrialVerdict.NOT_REACHED, about="equal, but no round of this kind came up")
         return record

@@ -65,6 +65,26 @@ def test_a_trial_holds_its_ids_its_rounds_and_its_arrivals(receipt):
         assert parts.device is None
 
 
+def test_every_trial_reads_its_prompt_anew(monkeypatch):
+    opened, opens = [], FakeEngine.open
+
+    def noted(engine, *words, **more):
+        opened.append(opens(engine, *words, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(FakeEngine, "open", noted)
+    trials = a_course(FakeEngine(script=[*range(2, 22), 1])).run().trials
+    assert len(opened) >= len(trials)
+    assert {session.cached for session in opened} == {0}
+
+
+def test_only_another_sampling_than_the_runs_is_told_of_a_trial():
+    receipt = a_course().run()
+    own = {trial.sampling for trial in receipt.trials if trial.sampling}
+    assert receipt.settings.sampling not in own
+    assert {trial.case for trial in receipt.trials if trial.sampling} <= {oracle_cases.END}
+
+
 def test_what_was_cold_is_apart(receipt):
     assert receipt.trials[0].kind is TrialKind.COLD
     assert receipt.trials[1].verdict is TrialVerdict.REFERENCE
