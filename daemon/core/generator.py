@@ -224,5 +224,6 @@ class Generator:
         if not lane.parity.keeps(wanted):
             return f"the lane {lane.name!r} has parity '{lane.parity}', the config asks for '{wanted}'"
         if config.speculation.require_promotion and not in_force.order:
-            return "no drafter is promoted for it in its lane; `pilotfish validate MODEL --execute` tries them"
+            remedy = "`pilotfish validate MODEL --execute --output FOLDER` tries them"
+            return f"no drafter is promoted for it in its lane; {remedy}"
         return ""
