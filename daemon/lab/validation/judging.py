@@ -1,7 +1,7 @@
 """Whether a drafter may be promoted: every comparison of ids equal, and its thresholds reached.
 
-A comparison that failed anywhere in the run, an oracle's included, is the lane's fault as much as a drafter's: then no
-drafter passes.
+A comparison or an answer that failed anywhere in the run, an oracle's included, is the lane's fault as much as a
+drafter's: then no drafter passes.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def test_a_run_needs_a_folder_of_its_own(asked, tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "mine").write_text("")
     assert "not empty" in str(asked("--execute", "--output", tmp_path / "r").exception)
+    assert "no folder" in str(asked("--execute", "--output", tmp_path / "r" / "mine").exception)
     assert "Name a new folder" in str(asked("--execute").exception)
 
 
