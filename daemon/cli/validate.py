@@ -17,7 +17,7 @@ from pilotfish.daemon.config.types import ENGINES, Config
 from pilotfish.daemon.drafters.promotions import Promotions
 from pilotfish.daemon.lab.engines_here import engine_for
 from pilotfish.daemon.lab.parity_subject import Subject
-from pilotfish.daemon.lab.prompt_beginnings import beginning_of
+from pilotfish.daemon.lab.prompt_beginnings import PromptBeginning, beginning_of
 from pilotfish.daemon.lab.receipts.receipt_folder import write_receipt
 from pilotfish.daemon.lab.receipts.receipt_plots import MISSING, can_plot
 from pilotfish.daemon.lab.receipts.receipt_report import REPORT, report
@@ -27,9 +27,11 @@ from pilotfish.daemon.lab.receipts.redaction import redacted
 from pilotfish.daemon.lab.subjects import model_path, stock_lane
 from pilotfish.daemon.lab.validation.checked_prompts import AskedPrompt, checked, load_prompts, refusals_of_texts
 from pilotfish.daemon.lab.validation.promoting import settle_promotions
+from pilotfish.daemon.lab.validation.trial_asking import drafters_of
 from pilotfish.daemon.lab.validation.trial_plan import INTERLEAVED, ORDERS, TrialPlan, lengths_of
 from pilotfish.daemon.lab.validation.validation_course import ValidationCourse
 from pilotfish.daemon.lab.workloads import MODES, Mode
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.gguf import read_metadata
@@ -49,6 +51,7 @@ class ValidationWish:
     options: EngineOptions
     control: str
     unsafe_lane: bool
+    beginning: PromptBeginning
 
 
 @click.command("validate")
@@ -98,9 +101,10 @@ def command(
 
     The plan and its cost are printed, and with --execute it is run: every answer reads its prompt anew and goes into a
     receipt, a folder with ids, rounds, times and sums. `passed` means: no comparison of ids failed, and a drafter
-    reached the config's `[promotion]` thresholds. The exit code is 1 where ids differ.
+    reached the config's `[promotion]` thresholds. The exit code is 1 where ids differ or an answer ended with an error.
+    Ctrl-C ends a run with a receipt of what was answered until then, which promotes nothing, and exit code 130.
     """
-    config, prompts = files.load(), load_prompts(prompts_file)
+    config, prompts, path = files.load(), load_prompts(prompts_file), model_path(model, root)
     plan = TrialPlan(
         prompts=tuple(prompt.name for prompt in prompts),
         drafters=_tables(config, drafters),
@@ -113,7 +117,7 @@ def command(
     )
     wish = ValidationWish(
         model=model,
-        path=model_path(model, root),
+        path=path,
         config=config,
         prompts=prompts,
         plan=plan,
@@ -122,8 +126,9 @@ def command(
         options=EngineOptions(n_ctx=context, threads=threads),
         control=control,
         unsafe_lane=unsafe_lane,
+        beginning=beginning_of(read_metadata(path), state_dir()),
     )
-    _refuse_bad_texts(wish)
+    _refuse(wish)
     _tell_plan(wish)
     if not execute:
         out.print("nothing was run; --execute --output FOLDER does it")
@@ -132,13 +137,10 @@ def command(
         raise UsageError("--execute: where is the receipt to go? Name a new folder with --output")
     if control and model.endswith(".gguf"):
         raise UsageError("--control: an Ollama knows models by their names; give MODEL as it is called there")
-    if output.exists() and any(output.iterdir()):
-        raise UsageError(f"--output {output}: it is not empty; name a new folder")
-    receipt, promoted = _validated(wish, output)
-    _write(redacted(receipt) if redact else receipt, output)
-    for line in promoted:
-        out.print(line, markup=False, soft_wrap=True)
-    sys.exit(1 if receipt.verdict is RunVerdict.FAILED else 0)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UsageError(f"--output {output}: it is no folder, or not empty; name a new one")
+    output.mkdir(parents=True, exist_ok=True)  # before the run, which may take hours
+    sys.exit(_validate(wish, output, redact=redact))
 
 
 def _tables(config: Config, drafters: str | None) -> dict[str, dict[str, object]]:
@@ -148,10 +150,11 @@ def _tables(config: Config, drafters: str | None) -> dict[str, dict[str, object]
     return {name: dict(config.drafters.tables.get(name, {})) for name in names}
 
 
-def _refuse_bad_texts(wish: ValidationWish) -> None:
-    beginning = beginning_of(read_metadata(wish.path), state_dir())
-    if wrong := list(refusals_of_texts(wish.prompts, beginning)):
+def _refuse(wish: ValidationWish) -> None:
+    """What is known to fail before anything is loaded. Raises UsageError and EngineError."""
+    if wrong := list(refusals_of_texts(wish.prompts, wish.beginning)):
         raise UsageError("nothing was run: " + "; ".join(wrong))
+    drafters_of(Registry.load(wish.config), wish.plan.drafters)
 
 
 def _tell_plan(wish: ValidationWish) -> None:
@@ -169,8 +172,8 @@ def _tell_plan(wish: ValidationWish) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _validated(wish: ValidationWish, output: Path) -> tuple[Receipt, list[str]]:
-    """The receipt, and what became of promotions."""
+def _validate(wish: ValidationWish, output: Path, *, redact: bool) -> int:
+    """Run it, write the receipt and then the promotions, which rest on it; the exit code."""
     started = time.monotonic()
     subject = Subject.load(
         wish.path,
@@ -183,21 +186,28 @@ def _validated(wish: ValidationWish, output: Path) -> tuple[Receipt, list[str]]:
         plugins=wish.config.plugins,
     )
     try:
-        receipt = _followed(_course(wish, subject, time.monotonic() - started))
-        return receipt, list(settle_promotions(Promotions(state_dir()), subject, receipt, str(output.absolute())))
+        course = _course(wish, subject, time.monotonic() - started)
+        receipt = _followed(course)
+        _write(redacted(receipt) if redact else receipt, output)
+        if receipt.verdict is RunVerdict.FAILED or not course.stopped:  # a part of a run takes nothing back
+            for line in settle_promotions(Promotions(state_dir()), subject, receipt, str(output.absolute())):
+                out.print(line, markup=False, soft_wrap=True)
     finally:
         subject.close()
+    if receipt.verdict is RunVerdict.FAILED:
+        return 1
+    return 130 if course.stopped else 0
 
 
 def _course(wish: ValidationWish, subject: Subject, load_seconds: float) -> ValidationCourse:
     prompts = "lane" if wish.unsafe_lane else wish.config.engine.prompts
     subject.read_prompts(prompts)
-    beginning, promotion = beginning_of(read_metadata(wish.path), state_dir()), wish.config.promotion
+    promotion = wish.config.promotion
     return ValidationCourse(
         subject=subject,
         model=wish.model,
         plan=wish.plan,
-        prompted=checked(subject, wish.prompts, beginning, wish.plan.tokens),
+        prompted=checked(subject, wish.prompts, wish.beginning, wish.plan.tokens),
         mode=wish.mode,
         prompts=prompts,
         thresholds=PromotionThresholds(promotion.min_gain, promotion.max_first_token_loss),

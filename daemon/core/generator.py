@@ -76,7 +76,7 @@ class Generator:
         self.engine = engine
         self.pin = pin
         self.slots = engine.slots if isinstance(engine, HasSlots) else 1  # requests that may be answered at a time
-        self._promotions = promotions or Promotions(None)
+        self._promotions = promotions
         self._in_force = _InForce(config, registry, self._allowed(config))
         self._costs = costs or CostModel(engine.lane.widths, going_back_of(engine))
         self._turns = Turns(engine, self._costs)
@@ -162,6 +162,8 @@ class Generator:
         """The config's drafters, or those of them that are promoted for this model in its lane."""
         if not config.speculation.require_promotion:
             return config.drafters.order
+        if self._promotions is None:
+            return ()
         subject = PromotionSubject.of(self.pin, self.engine.engine, self.engine.lane)
         return self._promotions.among(subject, config.drafters)
 
@@ -222,5 +224,6 @@ class Generator:
         if not lane.parity.keeps(wanted):
             return f"the lane {lane.name!r} has parity '{lane.parity}', the config asks for '{wanted}'"
         if config.speculation.require_promotion and not in_force.order:
-            return "no drafter is promoted for it in its lane; `pilotfish validate MODEL --execute` tries them"
+            remedy = "`pilotfish validate MODEL --execute --output FOLDER` tries them"
+            return f"no drafter is promoted for it in its lane; {remedy}"
         return ""

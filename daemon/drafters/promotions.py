@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,8 +18,6 @@ from typing import Any
 from pilotfish.daemon.config.types import Drafters
 from pilotfish.hooks.types import EnginePin, Lane, TargetPin
 from pilotfish.manifests.remembered import write_atomically
-
-log = logging.getLogger("pilotfish.drafters")
 
 FOLDER = "promotions"
 FORMAT = 1
@@ -48,34 +45,27 @@ class PromotionSubject:
 
 
 class Promotions:
-    """Those under `state_dir`; None has none."""
+    """Those under `state_dir`."""
 
-    def __init__(self, state_dir: Path | None) -> None:
-        self.folder = state_dir / FOLDER if state_dir else None
+    def __init__(self, state_dir: Path) -> None:
+        self.folder = state_dir / FOLDER
 
     def promote(self, subject: PromotionSubject, drafter: str, table: Mapping[str, Any], about: str) -> None:
         """Write it down; `about` says for a person what it rests on. Raises OSError."""
-        if self.folder is not None:
-            said = {"format": FORMAT, **asdict(subject), "drafter": drafter, "table": dict(table), "about": about}
-            path = self._path(subject, drafter, table, self.folder)
-            write_atomically(path, json.dumps(said, indent=1, default=str).encode())
+        said = {"format": FORMAT, **asdict(subject), "drafter": drafter, "table": dict(table), "about": about}
+        write_atomically(self._path(subject, drafter, table), json.dumps(said, indent=1, default=str).encode())
 
     def withdraw(self, subject: PromotionSubject, drafter: str, table: Mapping[str, Any]) -> bool:
         """Take it back; whether there was one."""
-        if self.folder is None:
-            return False
         with contextlib.suppress(FileNotFoundError):
-            self._path(subject, drafter, table, self.folder).unlink()
+            self._path(subject, drafter, table).unlink()
             return True
         return False
 
     def among(self, subject: PromotionSubject, drafters: Drafters) -> tuple[str, ...]:
         """Those of the config's drafters that are promoted for `subject`, in their order."""
-        folder = self.folder
-        if folder is None:
-            return ()
         tables = drafters.tables
-        return tuple(n for n in drafters.order if self._path(subject, n, tables.get(n, {}), folder).is_file())
+        return tuple(n for n in drafters.order if self._path(subject, n, tables.get(n, {})).is_file())
 
-    def _path(self, subject: PromotionSubject, drafter: str, table: Mapping[str, Any], folder: Path) -> Path:
-        return folder / f"{subject.key(drafter, table)}.json"
+    def _path(self, subject: PromotionSubject, drafter: str, table: Mapping[str, Any]) -> Path:
+        return self.folder / f"{subject.key(drafter, table)}.json"

@@ -23,7 +23,7 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.long_prompts import long_prompts_read, read_long_prompts
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import TargetEngine, Verifier
-from pilotfish.hooks.types import EngineOptions, Lane, Parity, SamplingParams, TargetPin
+from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
 from pilotfish.manifests.gguf import read_metadata
 from pilotfish.manifests.pins import pin_file
 
@@ -149,7 +149,7 @@ class Subject:
         prompt = self.template.render(Conversation(messages))
         return GenerationRequest(
             prompt=tuple(self.engine.tokenizer.encode(prompt)),
-            sampling=SamplingParams(**mode.options, top_p=0.9, min_p=0.0),
+            sampling=mode.sampling,
             n_predict=n_predict,
         )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.types import SamplingParams
 
 KINDS = ("copy", "open")  # the answer repeats much of the prompt, or it does not
 
@@ -30,6 +31,11 @@ class Mode:
 
     name: str
     options: dict[str, Any]
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """As Ollama sends it with these options."""
+        return SamplingParams(**self.options, top_p=0.9, min_p=0.0)
 
 
 MODES = (

@@ -19,9 +19,9 @@ from pilotfish.daemon.lab.bench_quiet import QuietWatch
 from pilotfish.daemon.lab.bench_systems import Bed, ServedSystem, System, serving
 from pilotfish.daemon.lab.bench_tasks import Task
 from pilotfish.daemon.lab.benchmark import Bench, Load, Run, Serve
+from pilotfish.daemon.lab.parity_subject import LOADING_SECONDS
 from pilotfish.hooks.errors import EngineError, PilotfishError
 
-LOADING_SECONDS = 600.0  # what a drafter may take until it is ready
 _LOOK = 0.2  # seconds between looks
 
 

@@ -15,7 +15,7 @@ from pilotfish.daemon.lab.parity_runs import first_difference
 from pilotfish.daemon.lab.parity_subject import Subject, contenders_for
 from pilotfish.daemon.lab.workloads import MODES, Mode, load_workloads
 from pilotfish.hooks.protocols import TargetEngine
-from pilotfish.hooks.types import EngineOptions, SamplingParams
+from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 
 CUT, SNAPSHOT, RESTORE, NOTHING = "cuts the tail", "back to a snapshot", "writes a state back", "none: decodes plainly"
@@ -36,7 +36,7 @@ class _Bench:
     ids: tuple[int, ...]
 
     def request(self, start: int, length: int, mode: Mode, n: int, *, cached: bool = True) -> GenerationRequest:
-        sampling = SamplingParams(**mode.options, top_p=0.9, min_p=0.0, ignore_eos=True)
+        sampling = replace(mode.sampling, ignore_eos=True)
         return GenerationRequest(self.ids[start : start + length], sampling, n, cache_prompt=cached)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pilotfish.daemon.lab.parity_runs import first_difference
 from pilotfish.daemon.lab.receipts.receipt_figures import groups_of
 from pilotfish.daemon.lab.receipts.receipt_json import encoded
 from pilotfish.daemon.lab.receipts.receipt_types import Receipt, TrialRecord
@@ -43,8 +44,12 @@ class ReceiptComparison:
 def compare_receipts(first: Receipt, second: Receipt) -> ReceiptComparison:
     """Of two runs of any kind; times are only comparable where machine and pins are equal."""
     pairs = list(_pairs(first, second))
-    known = [(a, b) for a, b in pairs if a.output_ids is not None and b.output_ids is not None]
-    other = [(a.name, _first_other(a, b)) for a, b in known if a.output_ids != b.output_ids]
+    known = [
+        (a.name, first_difference(a.output_ids, b.output_ids))
+        for a, b in pairs
+        if a.output_ids is not None and b.output_ids is not None
+    ]
+    other = [(name, at) for name, at in known if at is not None]
     return ReceiptComparison(
         differences=tuple(_differences(first, second)),
         rates=tuple(_rates(first, second)),
@@ -64,12 +69,6 @@ def _pairs(first: Receipt, second: Receipt) -> Iterator[tuple[TrialRecord, Trial
 
 def _key(trial: TrialRecord) -> tuple[Any, ...]:
     return trial.kind, trial.prompt, trial.drafter, trial.length, trial.case, trial.repeat
-
-
-def _first_other(a: TrialRecord, b: TrialRecord) -> int:
-    mine, others = a.output_ids or (), b.output_ids or ()
-    length = min(len(mine), len(others))
-    return next((i for i in range(length) if mine[i] != others[i]), length)
 
 
 def _differences(first: Receipt, second: Receipt) -> Iterator[tuple[str, str, str]]:

@@ -47,7 +47,7 @@ def load_prompts(path: Path | None) -> list[AskedPrompt]:
     found = [AskedPrompt(chat.name, chat.prompt, chat.system) for chat in chats] + raw
     names = [prompt.name for prompt in found]
     if not found or len(set(names)) != len(names):
-        raise UsageError(f"{path}: {'two prompts have one name' if found else 'no prompts'}; each needs its own name")
+        raise UsageError(f"{path}: {'two prompts have one name; each needs its own' if found else 'it has no prompts'}")
     return found
 
 

@@ -1,7 +1,7 @@
 """Whether a drafter may be promoted: every comparison of ids equal, and its thresholds reached.
 
-A comparison that failed anywhere in the run, an oracle's included, is the lane's fault as much as a drafter's: then no
-drafter passes.
+A comparison or an answer that failed anywhere in the run, an oracle's included, is the lane's fault as much as a
+drafter's: then no drafter passes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,27 @@ from pilotfish.daemon.lab.receipts.receipt_types import (
     TrialVerdict,
 )
 
-BAD = (TrialVerdict.DIFFERENT, TrialVerdict.FAILED)
+BAD = {
+    TrialVerdict.DIFFERENT: "ids differed in this run",
+    TrialVerdict.FAILED: "an answer of this run ended with an error",
+}
 
 
 def judged(
-    trials: Sequence[TrialRecord], thresholds: PromotionThresholds, *, unsafe_lane: bool = False
+    trials: Sequence[TrialRecord],
+    thresholds: PromotionThresholds,
+    *,
+    unsafe_lane: bool = False,
+    stopped: bool = False,
 ) -> tuple[RunVerdict, tuple[DrafterJudgement, ...]]:
-    """The run's verdict, and one for each drafter at each length. Outside of any lane none passes."""
-    exact = not any(trial.verdict in BAD for trial in trials if trial.kind is not TrialKind.CONTROL)
+    """The run's verdict, and one for each drafter at each length. None passes outside of any lane, or in a part of a
+    run that was stopped.
+    """
+    verdicts = {trial.verdict for trial in trials if trial.kind is not TrialKind.CONTROL}
+    exact = verdicts.isdisjoint(BAD)
+    against = [why for bad, why in BAD.items() if bad in verdicts]
+    against += ["outside of any lane nothing is promoted"] if unsafe_lane else []
+    against += ["the run was stopped"] if stopped else []
     plain = [trial for trial in trials if trial.kind is TrialKind.PLAIN]
     drafts = [trial for trial in trials if trial.kind is TrialKind.DRAFT]
     found = []
@@ -34,9 +47,7 @@ def judged(
         mine = [trial for trial in drafts if (trial.drafter, trial.length) == key]
         asked = {trial.prompt for trial in mine}
         beside = [trial for trial in plain if trial.prompt in asked]
-        reasons = [] if exact else ["ids differed in this run"]
-        reasons += ["outside of any lane nothing is promoted"] if unsafe_lane else []
-        found.append(_judgement(figures_of(mine), figures_of(beside) if beside else None, thresholds, reasons))
+        found.append(_judgement(figures_of(mine), figures_of(beside) if beside else None, thresholds, against))
         if not exact:
             found[-1] = replace(found[-1], verdict=RunVerdict.FAILED)
     if not exact:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pilotfish.daemon.core.generation import GenerationRequest
-from pilotfish.daemon.lab.receipts.receipt_types import Ids, RoundRecord
+from pilotfish.daemon.lab.receipts.receipt_types import Ids, RoundRecord, TrialRecord
 from pilotfish.daemon.lab.validation.trial_asking import MeasuredAnswer
 
 FULL = "full acceptance"
@@ -43,13 +43,16 @@ def wrong_every(case: str, k: int) -> int:
 
 
 def prepared(
-    case: str, request: GenerationRequest, plain: Ids, k: int, eos: int | None, plainly: Plainly
+    case: str, request: GenerationRequest, reference: TrialRecord, k: int, eos: int | None, plainly: Plainly
 ) -> PreparedCase:
-    """The request and table of `case` for proposals of `k` ids; `plain` is the plain answer to `request`."""
+    """The request and table of `case` for proposals of `k` ids; `reference` is the plain answer to `request`."""
+    plain = reference.output_ids or ()
     if k < 1:
         return PreparedCase(request, about="the lane holds no proposal")
     if case == END:
-        return _end_inside(request, plain, k, eos, plainly)
+        if reference.terminated and len(plain) >= EARLY:
+            return _ending(request, plain, k)
+        return _made_to_end(request, k, eos, plainly)
     if case == BUDGET:
         return _budget_inside(request, plain, k)
     if case in (MIDDLE, LAST) and wrong_every(case, k) == 1:
@@ -70,27 +73,22 @@ def reached(case: str, rounds: Sequence[RoundRecord], k: int) -> bool:
     return any(round.accepted == k for round in full)
 
 
-def _end_inside(request: GenerationRequest, plain: Ids, k: int, eos: int | None, plainly: Plainly) -> PreparedCase:
-    """An answer that ends by itself where a block goes on; where none does, one whose end token is made likelier."""
-    for bias in (0.0, *(BIASES if eos is not None else ())):
-        biased = _biased(request, eos, bias)
+def _ending(request: GenerationRequest, ids: Ids, k: int) -> PreparedCase:
+    """The answer and what an oracle that missed its end would go on with, so that the end is inside the last block."""
+    return PreparedCase(request, ids, {"tokens": [*ids, *ids[:1] * k]})
+
+
+def _made_to_end(request: GenerationRequest, k: int, eos: int | None, plainly: Plainly) -> PreparedCase:
+    """An answer that ends since its end token was made likelier."""
+    biases = () if eos is None else tuple(((eos, bias),) for bias in BIASES)
+    for bias in biases:
+        biased = replace(request, sampling=replace(request.sampling, logit_bias=bias))
         answer = plainly(biased)
-        if answer.stop == "eos" and len(answer.ids) >= EARLY:
-            return PreparedCase(biased, answer.ids, {"tokens": [*_inside(answer.ids, k)]})
-        if answer.stop == "eos" and bias:
+        if answer.stop == "eos":
+            if len(answer.ids) >= EARLY:
+                return _ending(biased, answer.ids, k)
             break
     return PreparedCase(request, about="no answer ended within its budget and not at once, with any bias of its end")
-
-
-def _inside(ids: Ids, k: int) -> Ids:
-    """The answer and what an oracle that missed its end would go on with, so that the end is inside the last block."""
-    return ids + ids[:1] * k
-
-
-def _biased(request: GenerationRequest, eos: int | None, bias: float) -> GenerationRequest:
-    if eos is None or not bias:
-        return request
-    return replace(request, sampling=replace(request.sampling, logit_bias=((eos, bias),)))
 
 
 def _budget_inside(request: GenerationRequest, plain: Ids, k: int) -> PreparedCase:

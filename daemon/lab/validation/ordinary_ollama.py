@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.daemon.lab.bench_measuring import BenchedServer, Chunks, TimedAnswer, measure
 from pilotfish.daemon.lab.bench_tasks import FIRST, Task
+from pilotfish.daemon.lab.parity_runs import first_difference
 from pilotfish.daemon.lab.receipts.receipt_types import Arrival, TrialTimes
 from pilotfish.daemon.lab.validation.checked_prompts import CheckedPrompt
 from pilotfish.daemon.lab.workloads import Mode, Workload
@@ -61,10 +62,7 @@ def first_other_byte(mine: str, others: str) -> int | None:
 
     A budget may end inside a character: a server leaves its first bytes out, and here they are left out, too.
     """
-    a, b = mine.rstrip("\ufffd").encode(), others.rstrip("\ufffd").encode()
-    if a == b:
-        return None
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return first_difference(mine.rstrip("\ufffd").encode(), others.rstrip("\ufffd").encode())
 
 
 def counts_agree(mine: int, others: int, *, terminated: bool) -> bool:

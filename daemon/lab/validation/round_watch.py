@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pilotfish.daemon.config.types import MAX_WIDTH
 from pilotfish.daemon.core.controller import Controller, Eager
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.daemon.core.generation import OutputToken
@@ -43,10 +44,10 @@ class RoundWatch:
         self._started = self.clock()
 
     def controller(self, costs: CostModel, *, max_width: int, max_loss: float) -> Controller:
-        """A request's controller, for `Generator`."""
+        """A request's controller, for `Generator`. The lane alone limits a length that was asked for."""
         if self._length is None:
             return WatchedController(costs, max_width=max_width, max_loss=max_loss).watched_by(self)
-        return FixedLength(costs, max_width=max_width, max_loss=max_loss).of(self._length).watched_by(self)
+        return FixedLength(costs, max_width=MAX_WIDTH, max_loss=max_loss).of(self._length).watched_by(self)
 
     def hear_round(self, round: Round) -> None:
         """The coordinator committed a round; its ids come next."""

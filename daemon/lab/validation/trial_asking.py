@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.daemon.config.types import Config, Drafters, Speculation
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, OutputToken
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.core.target_session import going_back_of
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.member import DrafterState
 from pilotfish.daemon.lab.parity_subject import LOADING_SECONDS, Subject
 from pilotfish.daemon.lab.receipts.receipt_types import Ids, RoundRecord, TrialTimes
 from pilotfish.daemon.lab.validation.round_watch import RoundWatch, TimedRegistry
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import LoadableDrafter
+from pilotfish.hooks.protocols import Drafter, LoadableDrafter
 from pilotfish.hooks.types import Parity, Placement
 
 Tables = Mapping[str, Mapping[str, Any]]  # of drafters, by name
@@ -30,6 +32,17 @@ class MeasuredAnswer:
     stop: str
     times: TrialTimes
     rounds: tuple[RoundRecord, ...]
+
+
+def drafters_of(registry: Registry, names: Iterable[str]) -> list[Drafter]:
+    """The drafters of these names. Raises EngineError where one cannot be had."""
+    found = []
+    for name in names:
+        if (drafter := registry.drafter(name)) is None:
+            problems = "; ".join(map(str, registry.problems)) or "no plugin registers it"
+            raise EngineError(f"drafter {name} cannot be had: {problems}")
+        found.append(drafter)
+    return found
 
 
 class TrialAsking:
@@ -54,7 +67,6 @@ class TrialAsking:
         `length` is that of the longest proposal; with None the controller chooses, as for people.
         """
         generator, threaded = self._generator(tables)
-        request = replace(request, cache_prompt=False)  # every trial reads its prompt
         output: list[OutputToken] = []
 
         def hear(tokens: Sequence[OutputToken]) -> None:
@@ -84,20 +96,17 @@ class TrialAsking:
         registry = TimedRegistry.load(config)
         assert isinstance(registry, TimedRegistry)
         registry.watch = self.watch
-        drafters = {name: registry.drafter(name) for name in tables}
-        if missing := [name for name, drafter in drafters.items() if drafter is None]:
-            problems = "; ".join(map(str, registry.problems)) or "no plugin registers it"
-            raise EngineError(f"drafter {missing[0]} cannot be had: {problems}")
+        drafters = drafters_of(registry, tables)
         generator = self._made(registry, config, title)
-        if any(isinstance(drafter, LoadableDrafter) for drafter in drafters.values()):
+        if any(isinstance(drafter, LoadableDrafter) for drafter in drafters):
             self._kept[title] = self._loaded(generator)
-        return generator, any(d is not None and d.placement is not Placement.INLINE for d in drafters.values())
+        return generator, any(drafter.placement is not Placement.INLINE for drafter in drafters)
 
     def _made(self, registry: TimedRegistry, config: Config, title: str) -> Generator:
         subject = self.subject
         engine, pin = subject.engine, subject.pin
         pool = pool_for(engine, pin, subject.verifier, subject.options, config, before=subject.before)
-        costs = self._costs.setdefault(title, CostModel(engine.lane.widths))
+        costs = self._costs.setdefault(title, CostModel(engine.lane.widths, going_back_of(engine)))
         return Generator(engine, pin, registry, config, controller=self.watch.controller, costs=costs, pool=pool)
 
     def _loaded(self, generator: Generator) -> Generator:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pilotfish.daemon.config.types import MAX_WIDTH
 from pilotfish.daemon.lab.receipts.receipt_types import TrialKind
 from pilotfish.daemon.lab.validation.oracle_cases import BIASES, CASES, END
 from pilotfish.hooks.errors import UsageError
@@ -15,7 +16,7 @@ INTERLEAVED, BASELINE_FIRST = "interleaved", "baseline-first"
 ORDERS = (INTERLEAVED, BASELINE_FIRST)
 AUTO = "auto"  # a length: the controller chooses, as it does for people
 ORACLE = "oracle"
-_MOST_LENGTHS = 63
+_LONGEST = MAX_WIDTH - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class TrialPlan:
 
     def oracle_length(self, longest: int | None) -> int:
         """Of the oracles' proposals: the longest that is asked for and fits."""
-        numbers = [int(length) for length in self.lengths if length != AUTO] or [_MOST_LENGTHS]
+        numbers = [int(length) for length in self.lengths if length != AUTO] or [_LONGEST]
         return max(numbers) if longest is None else min(max(numbers), longest)
 
     def cost(self) -> str:
@@ -108,6 +109,6 @@ def lengths_of(text: str) -> tuple[str, ...]:
     """`2,4,8` or `4,auto`. Raises UsageError."""
     parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for part in parts:
-        if part != AUTO and not (part.isdecimal() and 1 <= int(part) <= _MOST_LENGTHS):
-            raise UsageError(f"{text!r} is no list of lengths: numbers from 1 to {_MOST_LENGTHS}, or auto, as in 2,4,8")
+        if part != AUTO and not (part.isdecimal() and 1 <= int(part) <= _LONGEST):
+            raise UsageError(f"{text!r} is no list of lengths: numbers from 1 to {_LONGEST}, or auto, as in 2,4,8")
     return parts

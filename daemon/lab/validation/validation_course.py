@@ -30,7 +30,6 @@ from pilotfish.daemon.lab.validation.trial_asking import MeasuredAnswer, TrialAs
 from pilotfish.daemon.lab.validation.trial_plan import AUTO, PlannedTrial, TrialPlan
 from pilotfish.daemon.lab.workloads import Mode
 from pilotfish.hooks.errors import PilotfishError
-from pilotfish.hooks.types import SamplingParams
 
 NOTHING = TrialTimes(0.0, 0.0)
 
@@ -51,6 +50,7 @@ class ValidationCourse:
     control: str = ""
     unsafe_lane: bool = False
     load_seconds: float | None = None
+    stopped: bool = False  # by an interrupt, before everything was asked
     _plain: dict[str, TrialRecord] = field(default_factory=dict)  # the reference of each prompt
 
     @property
@@ -59,16 +59,23 @@ class ValidationCourse:
         return self.subject.engine.lane.max_width - 1
 
     def run(self, tell: Tell = lambda record: None) -> Receipt:
-        """Ask everything that is planned; `tell` hears of each trial once it is compared."""
+        """Ask everything that is planned; `tell` hears of each trial once it is compared.
+
+        After an interrupt the receipt has the trials until then; without any it is raised.
+        """
         trials: list[TrialRecord] = []
         asking = TrialAsking(self.subject)
         try:
             for record in self._records(asking):
                 trials.append(record)
                 tell(record)
+        except KeyboardInterrupt:
+            if not trials:
+                raise
+            self.stopped = True
         finally:
             asking.close()
-        verdict, judgements = judged(trials, self.thresholds, unsafe_lane=self.unsafe_lane)
+        verdict, judgements = judged(trials, self.thresholds, unsafe_lane=self.unsafe_lane, stopped=self.stopped)
         return Receipt(
             environment=environment_now(),
             pins=pins_of_run(self.model, self.subject),
@@ -77,7 +84,7 @@ class ValidationCourse:
             verdict=verdict,
             load_seconds=self.load_seconds,
             judgements=judgements,
-            notes=tuple(self._notes()),
+            notes=tuple(self._notes(len(trials))),
         )
 
     def _records(self, asking: TrialAsking) -> Iterator[TrialRecord]:
@@ -93,13 +100,8 @@ class ValidationCourse:
         return self._plain.get(prompt)
 
     def request(self, prompt: CheckedPrompt) -> GenerationRequest:
-        """The prompt with the run's sampling and budget."""
-        return GenerationRequest(prompt.ids, self.sampling, n_predict=self.plan.tokens)
-
-    @property
-    def sampling(self) -> SamplingParams:
-        """As Ollama sends it with the mode's options."""
-        return SamplingParams(**self.mode.options, top_p=0.9, min_p=0.0)
+        """The prompt, which every trial reads, with the run's sampling and budget."""
+        return GenerationRequest(prompt.ids, self.mode.sampling, n_predict=self.plan.tokens, cache_prompt=False)
 
     def _settings(self) -> RunSettings:
         options, plan = self.subject.options, self.plan
@@ -110,7 +112,7 @@ class ValidationCourse:
             batch_size=options.batch_size,
             prompts=self.prompts,
             tokens=plan.tokens,
-            sampling=self.sampling,
+            sampling=self.mode.sampling,
             lengths=plan.lengths,
             repeats=plan.repeats,
             drafters=plan.drafters,
@@ -121,8 +123,10 @@ class ValidationCourse:
             thresholds=self.thresholds,
         )
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self, answered: int) -> Iterator[str]:
         yield from self.prompted.remarks
+        if self.stopped:
+            yield f"stopped after {answered} of {len(self.plan.trials(self.longest))} answers: nothing is promoted"
         cut = [n for n in self.plan.lengths if n != AUTO and int(n) > self.longest]
         if self.longest == 0:
             yield f"no drafts: {self.subject.engine.lane.reason or 'the lane holds one token'}"
@@ -163,11 +167,12 @@ class TrialInTheMaking:
         if reference is None or not reference.output_ids:
             return self._made(NO_ANSWER, TrialVerdict.NOT_REACHED, about="there is no plain answer to replay")
         request, eos = self.course.request(self.prompt), self.course.subject.pin.tokenizer.eos
-        plan = prepared(case, request, reference.output_ids, k, eos, lambda r: self.asking.answer(r, {}, 1))
+        plan = prepared(case, request, reference, k, eos, lambda r: self.asking.answer(r, {}, 1))
         if plan.table is None:
             return self._made(NO_ANSWER, TrialVerdict.NOT_REACHED, about=plan.about)
         answer = self._oracle_answer(plan, k)
-        record = self._compared(answer, expected=plan.expected, table=_shown(plan), sampling=plan.request.sampling)
+        other = plan.request.sampling if plan.request.sampling != request.sampling else None
+        record = self._compared(answer, expected=plan.expected, table=_shown(plan), sampling=other)
         if record.verdict is TrialVerdict.EQUAL and not reached(case, record.rounds, k):
             return self._made(answer, TrialVerdict.NOT_REACHED, about="equal, but no round of this kind came up")
         return record

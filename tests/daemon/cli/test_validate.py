@@ -7,7 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from pilotfish.daemon.cli import cli
+from pilotfish.daemon.cli import cli, validate
+from pilotfish.daemon.lab.validation.trial_asking import TrialAsking
 from tests.fakes.state import SHARED
 
 PROMPTS = {"workloads": [{"name": "count", "prompt": "Say the words one two three, then one two three again."}]}
@@ -43,7 +44,33 @@ def test_a_run_needs_a_folder_of_its_own(asked, tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "mine").write_text("")
     assert "not empty" in str(asked("--execute", "--output", tmp_path / "r").exception)
+    assert "no folder" in str(asked("--execute", "--output", tmp_path / "r" / "mine").exception)
     assert "Name a new folder" in str(asked("--execute").exception)
+
+
+@pytest.mark.model
+def test_a_drafter_that_cannot_be_had_is_told_before_anything_is_loaded(asked):
+    assert "drafter nobody cannot be had" in str(asked("--drafters", "suffix,nobody").exception)
+
+
+@pytest.mark.model
+def test_a_run_that_is_stopped_leaves_a_receipt_and_takes_no_promotion_back(asked, tmp_path, monkeypatch):
+    answers, settled = [], []
+    answer = TrialAsking.answer
+
+    def interrupted(*asked):
+        if len(answers) == 2:
+            raise KeyboardInterrupt
+        answers.append(answer(*asked))
+        return answers[-1]
+
+    monkeypatch.setattr(TrialAsking, "answer", interrupted)
+    monkeypatch.setattr(validate, "settle_promotions", lambda *given: settled.append(given) or [])
+    words = ("--execute", "--tokens", "4", "--threads", "1", "--context", "256", "--engine", "llama")
+    stopped = asked(*words, "--output", tmp_path / "r")
+    assert (stopped.exit_code, settled) == (130, [])
+    assert "stopped after 2 of 9 answers" in stopped.output
+    assert "as it was written, 2 trials, verdict not promoted" in invoke("receipt", "verify", tmp_path / "r").output
 
 
 @pytest.mark.model

@@ -177,4 +177,12 @@ def test_where_promotion_is_required_only_promoted_drafters_draft(tmp_path):
     drafted = ask(generator)
     assert drafted[1].speculated
     assert drafted[0] == plain[0]
-    assert (generator.standing.state, generator.order) != ("plain", ())
+    assert generator.order == ("scripted",)
+    assert generator.standing.state != "plain"
+
+
+def test_where_promotion_is_required_and_nobody_knows_of_any_nothing_drafts():
+    wanted = replace(CONFIG, speculation=Speculation(require_promotion=True))
+    generator = Generator(FakeEngine(), fake_pin(), registry_with(drafter_of()), wanted, controller=Eager)
+    assert not ask(generator)[1].speculated
+    assert "no drafter is promoted" in generator.standing.reason

@@ -52,9 +52,3 @@ def test_it_can_be_taken_back_once(promotions):
     assert promotions.withdraw(SUBJECT, "two", {"model": "m"})
     assert not promotions.withdraw(SUBJECT, "two", {"model": "m"})
     assert promotions.among(SUBJECT, BOTH) == ()
-
-
-def test_without_a_folder_nothing_is_promoted():
-    nowhere = Promotions(None)
-    nowhere.promote(SUBJECT, "two", {"model": "m"}, "")
-    assert nowhere.among(SUBJECT, BOTH) == ()

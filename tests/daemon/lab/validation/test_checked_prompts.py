@@ -92,6 +92,9 @@ def test_a_file_may_hold_chats_raw_prompts_or_both(tmp_path):
     path.write_text(json.dumps({"workloads": [{"name": "r", "prompt": "x"}], "raw": [{"name": "r", "prompt": "y"}]}))
     with pytest.raises(UsageError, match="two prompts have one name"):
         load_prompts(path)
+    path.write_text(json.dumps({"workloads": []}))
+    with pytest.raises(UsageError, match="it has no prompts"):
+        load_prompts(path)
     path.write_text("[]")
     with pytest.raises(UsageError, match="not a file of prompts"):
         load_prompts(path)

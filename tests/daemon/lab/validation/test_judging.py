@@ -52,6 +52,16 @@ def test_one_comparison_that_failed_anywhere_fails_every_drafter(kind, bad):
     assert {judgement.verdict for judgement in judgements} == {RunVerdict.FAILED}
 
 
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [(TrialVerdict.DIFFERENT, "ids differed in this run"), (TrialVerdict.FAILED, "ended with an error")],
+)
+def test_the_reason_says_whether_ids_differed_or_something_failed(bad, reason):
+    _, (judgement,) = verdict(5.0, 1.0, None, timed("x", 9.0, 1.0, TrialKind.ORACLE, verdict=bad))
+    (said,) = judgement.reasons
+    assert reason in said
+
+
 def test_outside_of_any_lane_nothing_passes_though_nothing_differed():
     trials = [timed("p", 10.0, 1.0, TrialKind.PLAIN), timed("d", 5.0, 1.0)]
     found, (judgement,) = judged(trials, PromotionThresholds(), unsafe_lane=True)

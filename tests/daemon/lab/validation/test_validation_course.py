@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -63,6 +65,26 @@ def test_a_trial_holds_its_ids_its_rounds_and_its_arrivals(receipt):
         assert parts.device is None
 
 
+def test_every_trial_reads_its_prompt_anew(monkeypatch):
+    opened, opens = [], FakeEngine.open
+
+    def noted(engine, *words, **more):
+        opened.append(opens(engine, *words, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(FakeEngine, "open", noted)
+    trials = a_course(FakeEngine(script=[*range(2, 22), 1])).run().trials
+    assert len(opened) >= len(trials)
+    assert {session.cached for session in opened} == {0}
+
+
+def test_only_another_sampling_than_the_runs_is_told_of_a_trial():
+    receipt = a_course().run()
+    own = {trial.sampling for trial in receipt.trials if trial.sampling}
+    assert receipt.settings.sampling not in own
+    assert {trial.case for trial in receipt.trials if trial.sampling} <= {oracle_cases.END}
+
+
 def test_what_was_cold_is_apart(receipt):
     assert receipt.trials[0].kind is TrialKind.COLD
     assert receipt.trials[1].verdict is TrialVerdict.REFERENCE
@@ -114,6 +136,50 @@ def test_with_auto_the_controller_chooses():
     auto = [trial for trial in receipt.trials if trial.kind is TrialKind.DRAFT]
     assert {trial.length for trial in auto} == {"auto"}
     assert all(trial.verdict is TrialVerdict.EQUAL for trial in auto)
+
+
+def test_with_auto_the_controller_knows_what_taking_a_block_back_takes():
+    engine = FakeEngine(script=[2, 3, 4, 5] * 25, going_back=60.0, on_forward=lambda width: time.sleep(0.001))
+    receipt = a_course(engine, lengths=("auto",), repeats=1, oracle_cases=False, tokens=100).run()
+    auto = [trial for trial in receipt.trials if trial.kind is TrialKind.DRAFT]
+    assert sum(trial.tokens for trial in auto) == 100 * len(PROMPTS)
+    assert sum(trial.proposed for trial in auto) == 0  # whatever is right of it, a minute is not made up for
+
+
+def test_a_length_is_asked_for_as_far_as_the_lane_holds_it_whatever_people_are_limited_to():
+    script = [*range(2, 32)] * 2
+    course = a_course(FakeEngine(script=script, widths=tuple(range(1, 33))), lengths=("24",), tokens=50)
+    full = next(trial for trial in course.run().trials if trial.case == oracle_cases.FULL)
+    assert (full.rounds[0].n_proposed, full.rounds[0].accepted) == (24, 24)
+
+
+def interrupted_at(forward):
+    """A course that Ctrl-C stops in that forward."""
+    forwards = itertools.count(1)
+
+    def interrupt(width):
+        if next(forwards) == forward:
+            raise KeyboardInterrupt
+
+    return a_course(FakeEngine(on_forward=interrupt))
+
+
+def test_a_run_that_is_stopped_keeps_what_was_answered_and_promotes_nothing():
+    course = interrupted_at(150)
+    receipt = course.run()
+    everything = course.plan.trials(course.longest)
+    assert course.stopped
+    assert 3 < len(receipt.trials) < len(everything)
+    assert {trial.verdict for trial in receipt.trials} == {TrialVerdict.REFERENCE, TrialVerdict.EQUAL}
+    assert receipt.verdict is RunVerdict.NOT_PROMOTED
+    assert receipt.judgements
+    assert all("the run was stopped" in judgement.reasons for judgement in receipt.judgements)
+    assert f"stopped after {len(receipt.trials)} of {len(everything)} answers" in summary(receipt)
+
+
+def test_one_that_is_stopped_before_its_first_answer_leaves_nothing():
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_at(1).run()
 
 
 def test_seeded_answers_are_compared_as_well():
