@@ -22,7 +22,7 @@ from pilotfish.daemon.lab.receipts.receipt_folder import write_receipt
 from pilotfish.daemon.lab.receipts.receipt_plots import MISSING, can_plot
 from pilotfish.daemon.lab.receipts.receipt_report import REPORT, report
 from pilotfish.daemon.lab.receipts.receipt_summary import SUMMARY, summary
-from pilotfish.daemon.lab.receipts.receipt_types import PromotionThresholds, Receipt, RunVerdict
+from pilotfish.daemon.lab.receipts.receipt_types import Receipt, RunVerdict
 from pilotfish.daemon.lab.receipts.redaction import redacted
 from pilotfish.daemon.lab.subjects import model_path, stock_lane
 from pilotfish.daemon.lab.validation.checked_prompts import AskedPrompt, checked, load_prompts, refusals_of_texts
@@ -210,7 +210,7 @@ def _course(wish: ValidationWish, subject: Subject, load_seconds: float) -> Vali
         prompted=checked(subject, wish.prompts, wish.beginning, wish.plan.tokens),
         mode=wish.mode,
         prompts=prompts,
-        thresholds=PromotionThresholds(promotion.min_gain, promotion.max_first_token_loss),
+        thresholds=promotion,
         control=wish.control,
         unsafe_lane=wish.unsafe_lane,
         load_seconds=load_seconds,

@@ -32,9 +32,9 @@ class Percentile:
     n: int
 
     @property
-    def warning(self) -> str:
-        """Why not to rely on it; empty where one may."""
-        return f"of {self.n} samples: the slowest" if self.n < FEW else ""
+    def few(self) -> bool:
+        """Whether it is just the slowest sample."""
+        return self.n < FEW
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,19 @@ from pilotfish.daemon.lab.receipts.receipt_figures import FEW, GroupFigures, bur
 from pilotfish.daemon.lab.receipts.receipt_types import DrafterJudgement, Receipt, TrialKind, TrialRecord, TrialVerdict
 
 SUMMARY = "summary.txt"
-_HEADS = ("", "answers", "differ", "tok/s", "decoding", "x plain", "accepted", "of", "fallback", "first p95 ms")
+_HEADS = (
+    "",
+    "answers",
+    "differ",
+    "tok/s",
+    "decoding",
+    "x plain",
+    "accepted",
+    "of",
+    "share",
+    "fallback",
+    "first p95 ms",
+)
 
 
 def summary(receipt: Receipt) -> str:
@@ -51,7 +63,7 @@ def _table(receipt: Receipt) -> Iterator[str]:
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         yield "  ".join(cells).rstrip()
-    if few := [group for group in groups if group.first_token and group.first_token.n < FEW]:
+    if few := [group for group in groups if group.first_token and group.first_token.few]:
         most = max(group.first_token.n for group in few if group.first_token)
         yield f"p95 is by nearest rank of at most {most} samples: under {FEW} it is the slowest one, no estimate"
 
@@ -67,6 +79,7 @@ def _row(group: GroupFigures, judgement: DrafterJudgement | None) -> tuple[str, 
         _number(judgement.ratio if judgement else None, 2),
         str(group.accepted) if group.proposed else "-",
         str(group.proposed) if group.proposed else "-",
+        "-" if group.acceptance is None else f"{group.acceptance:.0%}",
         f"{group.fallbacks}/{group.rounds}" if group.drafter else "-",
         f"{1000 * first.seconds:.1f} (n={first.n})" if first else "-",
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pilotfish.daemon.config.types import Promotion
 from pilotfish.hooks.types import EnginePin, Lane, SamplingParams, TokenizerPin
 
 SCHEMA = "pilotfish-receipt/1"
@@ -82,14 +83,6 @@ class RunPins:
 
 
 @dataclass(frozen=True, slots=True)
-class PromotionThresholds:
-    """What a drafter must reach beside exactness: shares of the plain median rate and of the plain p95 first token."""
-
-    min_gain: float = 0.15
-    max_first_token_loss: float = 0.10
-
-
-@dataclass(frozen=True, slots=True)
 class RunSettings:
     """How the run was asked and what the model was loaded with. `control` is the URL of an ordinary Ollama."""
 
@@ -108,7 +101,7 @@ class RunSettings:
     control: str = ""
     unsafe_lane: bool = False
     redacted: bool = False
-    thresholds: PromotionThresholds = PromotionThresholds()
+    thresholds: Promotion = Promotion()
 
 
 @dataclass(frozen=True, slots=True)

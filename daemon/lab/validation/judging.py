@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pilotfish.daemon.config.types import Promotion
 from pilotfish.daemon.lab.receipts.receipt_figures import GroupFigures, figures_of
 from pilotfish.daemon.lab.receipts.receipt_types import (
     DrafterJudgement,
-    PromotionThresholds,
     RunVerdict,
     TrialKind,
     TrialRecord,
@@ -27,7 +27,7 @@ BAD = {
 
 def judged(
     trials: Sequence[TrialRecord],
-    thresholds: PromotionThresholds,
+    thresholds: Promotion,
     *,
     unsafe_lane: bool = False,
     stopped: bool = False,
@@ -57,7 +57,7 @@ def judged(
 
 
 def _judgement(
-    mine: GroupFigures, plain: GroupFigures | None, thresholds: PromotionThresholds, against: Sequence[str]
+    mine: GroupFigures, plain: GroupFigures | None, thresholds: Promotion, against: Sequence[str]
 ) -> DrafterJudgement:
     """`against` speaks against it whatever its figures are."""
     plain_rate = plain.rate if plain else None
@@ -79,9 +79,7 @@ def _judgement(
     )
 
 
-def _missed(
-    ratio: float | None, first: float | None, plain_first: float | None, thresholds: PromotionThresholds
-) -> list[str]:
+def _missed(ratio: float | None, first: float | None, plain_first: float | None, thresholds: Promotion) -> list[str]:
     if ratio is None or first is None or plain_first is None:
         return ["no answer of it can be timed beside a plain one"]
     missed = []

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pilotfish.daemon.config.types import Promotion
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.parity_runs import first_difference
 from pilotfish.daemon.lab.parity_subject import Subject
 from pilotfish.daemon.lab.receipts.receipt_types import (
     Ids,
-    PromotionThresholds,
     Receipt,
     RunSettings,
     TrialKind,
@@ -45,7 +45,7 @@ class ValidationCourse:
     plan: TrialPlan
     prompted: Prompted
     mode: Mode
-    thresholds: PromotionThresholds = field(default_factory=PromotionThresholds)
+    thresholds: Promotion = field(default_factory=Promotion)
     prompts: str = "lane"  # how they are read
     control: str = ""
     unsafe_lane: bool = False

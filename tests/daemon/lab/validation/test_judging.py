@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from pilotfish.daemon.config.types import Promotion
 from pilotfish.daemon.lab.receipts.receipt_types import (
-    PromotionThresholds,
     RunVerdict,
     TrialKind,
     TrialTimes,
@@ -23,7 +23,7 @@ def timed(name, total, first, kind=TrialKind.DRAFT, **more):
 
 def verdict(total, first, thresholds=None, *others):
     trials = [timed("p", 10.0, 1.0, TrialKind.PLAIN), timed("d", total, first), *others]
-    return judged(trials, thresholds or PromotionThresholds())
+    return judged(trials, thresholds or Promotion())
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_thresholds_decide(total, first, expected, reason):
 
 
 def test_other_thresholds_decide_otherwise():
-    assert verdict(9.8, 1.4, PromotionThresholds(0.01, 0.5))[0] is RunVerdict.PASSED
+    assert verdict(9.8, 1.4, Promotion(0.01, 0.5))[0] is RunVerdict.PASSED
 
 
 @pytest.mark.parametrize("kind", [TrialKind.PLAIN, TrialKind.ORACLE, TrialKind.DRAFT])
@@ -64,7 +64,7 @@ def test_the_reason_says_whether_ids_differed_or_something_failed(bad, reason):
 
 def test_outside_of_any_lane_nothing_passes_though_nothing_differed():
     trials = [timed("p", 10.0, 1.0, TrialKind.PLAIN), timed("d", 5.0, 1.0)]
-    found, (judgement,) = judged(trials, PromotionThresholds(), unsafe_lane=True)
+    found, (judgement,) = judged(trials, Promotion(), unsafe_lane=True)
     assert found is judgement.verdict is RunVerdict.NOT_PROMOTED
     assert "outside of any lane" in judgement.reasons[0]
 
