@@ -101,7 +101,7 @@ class RunSettings:
     control: str = ""
     unsafe_lane: bool = False
     redacted: bool = False
-    thresholds: Promotion = Promotion()
+    thresholds: Promotion = field(default_factory=Promotion)
 
 
 @dataclass(frozen=True, slots=True)
