@@ -2,7 +2,8 @@
 
 The chain is: logit bias, penalties, top-k, typical, top-p, min-p, temperature, distribution with the request's
 seed; at temperature 0 it ends after the penalties in an argmax. (DRY, top-n-sigma and XTC are off unless asked
-for, and this contract cannot ask.) Without a grammar one foreign call reads the row, draws and advances.
+for, and this contract cannot ask.) Without a grammar one foreign call reads the row, draws and advances; an argmax of
+the row as it is needs none of that, nor the list of candidates that libllama would write for it.
 
 With a grammar it goes as llama-server does: draw first, keep the token if the grammar allows it, otherwise
 mask the row by the grammar and draw again. libllama ends the process when a grammar is handed a token that it
@@ -38,6 +39,8 @@ class LlamaSampler:
         validate(params)
         self._context, self._vocab, self._params, self._eog = context, vocab, params, eog
         self._grammar_text = grammar_of(params)
+        self._biased = self._biases()
+        self._argmax = is_greedy(params) and not (penalizes(params) or len(self._biased) or self._grammar_text)
         self._grammar: Any = None
         self._chain: Any = None
         self._draws = 0
@@ -52,6 +55,8 @@ class LlamaSampler:
         if self._grammar:
             return self._sample_by_grammar(i)
         self._draws += 1
+        if self._argmax:
+            return int(self._context.row(i).argmax())
         token: int = lib.llama_sampler_sample(self._chain, self._context.handle, self._context.first_row + i)
         return token
 
@@ -103,7 +108,8 @@ class LlamaSampler:
     def _samplers(self) -> list[Any]:
         p, n_vocab = self._params, self._context.n_vocab
         window = penalty_window(p, self._context.cells)  # libllama reserves memory for all of it
-        samplers = [lib.llama_sampler_init_logit_bias(n_vocab, len(bias), bias)] if (bias := self._biases()) else []
+        bias = self._biased
+        samplers = [lib.llama_sampler_init_logit_bias(n_vocab, len(bias), bias)] if bias else []
         samplers.append(
             lib.llama_sampler_init_penalties(n_vocab, window, p.repeat_penalty, p.frequency_penalty, p.presence_penalty)
         )

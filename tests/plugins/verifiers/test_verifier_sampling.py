@@ -160,6 +160,11 @@ def text_of_id(engine: CellEngine, token: int) -> str:
     return engine.tokenizer.piece(token).decode()
 
 
+def test_an_argmax_is_that_of_the_whole_chain(engine: CellEngine) -> None:
+    through_the_chain = SamplingParams(temperature=0, logit_bias=((345, 0.0),))  # a bias that changes nothing
+    assert text_of(engine, SamplingParams(temperature=0), n=40) == text_of(engine, through_the_chain, n=40)
+
+
 def test_ignore_eos_never_ends(engine: CellEngine) -> None:
     eos = tuple((token, 100.0) for token in engine.eog)
     assert text_of(engine, SamplingParams(temperature=0, logit_bias=eos), n=5) == ""
