@@ -104,7 +104,7 @@ def command(
     reached the config's `[promotion]` thresholds. The exit code is 1 where ids differ or an answer ended with an error.
     Ctrl-C ends a run with a receipt of what was answered until then, which promotes nothing, and exit code 130.
     """
-    config, prompts, path = files.load(), load_prompts(prompts_file), model_path(model, root)
+    config, prompts, path = files.load().for_model(model), load_prompts(prompts_file), model_path(model, root)
     plan = TrialPlan(
         prompts=tuple(prompt.name for prompt in prompts),
         drafters=_tables(config, drafters),
@@ -211,6 +211,7 @@ def _course(wish: ValidationWish, subject: Subject, load_seconds: float) -> Vali
         mode=wish.mode,
         prompts=prompts,
         thresholds=promotion,
+        speculation=wish.config.speculation,
         control=wish.control,
         unsafe_lane=wish.unsafe_lane,
         load_seconds=load_seconds,

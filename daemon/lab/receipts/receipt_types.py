@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from pilotfish.daemon.config.types import Promotion
+from pilotfish.daemon.config.types import Promotion, Speculation
 from pilotfish.hooks.types import EnginePin, Lane, SamplingParams, TokenizerPin
 
 SCHEMA = "pilotfish-receipt/1"
@@ -102,6 +102,8 @@ class RunSettings:
     unsafe_lane: bool = False
     redacted: bool = False
     thresholds: Promotion = field(default_factory=Promotion)
+    gpu_layers: int | None = None  # None: the engine's own choice
+    speculation: Speculation = field(default_factory=Speculation)  # in force where the controller chooses
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pilotfish.daemon.config.types import Promotion
+from pilotfish.daemon.config.types import Promotion, Speculation
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.parity_runs import first_difference
 from pilotfish.daemon.lab.parity_subject import Subject
@@ -46,6 +46,7 @@ class ValidationCourse:
     prompted: Prompted
     mode: Mode
     thresholds: Promotion = field(default_factory=Promotion)
+    speculation: Speculation = field(default_factory=Speculation)  # the config's
     prompts: str = "lane"  # how they are read
     control: str = ""
     unsafe_lane: bool = False
@@ -64,7 +65,7 @@ class ValidationCourse:
         After an interrupt the receipt has the trials until then; without any it is raised.
         """
         trials: list[TrialRecord] = []
-        asking = TrialAsking(self.subject)
+        asking = TrialAsking(self.subject, self.speculation)
         try:
             for record in self._records(asking):
                 trials.append(record)
@@ -121,6 +122,8 @@ class ValidationCourse:
             control=self.control,
             unsafe_lane=self.unsafe_lane,
             thresholds=self.thresholds,
+            gpu_layers=options.gpu_layers,
+            speculation=self.speculation,
         )
 
     def _notes(self, answered: int) -> Iterator[str]:
