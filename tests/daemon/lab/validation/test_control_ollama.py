@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from pilotfish.daemon.lab.validation.checked_prompts import CheckedPrompt
-from pilotfish.daemon.lab.validation.ordinary_ollama import OrdinaryOllama, counts_agree, first_other_byte
+from pilotfish.daemon.lab.validation.control_ollama import ControlOllama, counts_agree, first_other_byte
 from pilotfish.daemon.lab.workloads import MODES
 from pilotfish.hooks.errors import EngineError
 
@@ -43,13 +43,13 @@ async def test_it_is_asked_raw_and_its_arrivals_are_kept():
     app.router.add_post("/api/generate", generate)
     app.router.add_get("/api/version", version)
     async with TestServer(app) as server:
-        ollama = OrdinaryOllama(str(server.make_url("/")), "m:latest", 512)
+        ollama = ControlOllama(str(server.make_url("/")), "m:latest", 512)
         found = await ollama.answer(CheckedPrompt("p", "<bos>x", (1, 2)), MODES[0], 9)
     assert (found.text, found.tokens, len(found.times.arrivals)) == ("ab", 2, 2)
     assert (asked[0]["prompt"], asked[0]["raw"], asked[0]["options"]["num_predict"]) == ("<bos>x", True, 9)
 
 
 async def test_nobody_there_is_said_with_the_remedy():
-    ollama = OrdinaryOllama("http://127.0.0.1:9", "m", 512)
+    ollama = ControlOllama("http://127.0.0.1:9", "m", 512)
     with pytest.raises(EngineError, match=r"nobody answers .*; start that Ollama"):
         await ollama.answer(CheckedPrompt("p", "x", (1,)), MODES[0], 9)

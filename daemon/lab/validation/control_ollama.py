@@ -1,4 +1,7 @@
-"""An ordinary Ollama as a control: the same prompts, compared by bytes and by counts. Its API shows no ids."""
+"""An Ollama as a control, ordinary or overlaid: the same prompts, compared by bytes and by counts.
+
+Ollama's API shows no ids, whoever serves the model, so that nobody's ids are called equal here.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pilotfish.hooks.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
-class OrdinaryAnswer:
+class ControlAnswer:
     """The text, how many tokens its server counted (some count the end token, some do not), and when it came."""
 
     text: str
@@ -26,14 +29,14 @@ class OrdinaryAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class OrdinaryOllama:
+class ControlOllama:
     """A server at `url` that has `model`."""
 
     url: str
     model: str
     context: int
 
-    async def answer(self, prompt: CheckedPrompt, mode: Mode, tokens: int) -> OrdinaryAnswer:
+    async def answer(self, prompt: CheckedPrompt, mode: Mode, tokens: int) -> ControlAnswer:
         """Raises EngineError where nobody answers, WorldError in the server's own words."""
         async with Client(self.url) as client:
             if not await client.alive():
@@ -53,8 +56,8 @@ async def _noted(chunks: Chunks, arrivals: list[Arrival], clock: Callable[[], fl
         yield chunk
 
 
-def _answer(timed: TimedAnswer, arrivals: list[Arrival]) -> OrdinaryAnswer:
-    return OrdinaryAnswer(timed.text, timed.tokens, TrialTimes(timed.first_token, timed.seconds, tuple(arrivals)))
+def _answer(timed: TimedAnswer, arrivals: list[Arrival]) -> ControlAnswer:
+    return ControlAnswer(timed.text, timed.tokens, TrialTimes(timed.first_token, timed.seconds, tuple(arrivals)))
 
 
 def first_other_byte(mine: str, others: str) -> int | None:
