@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from pilotfish.daemon.lab.receipts.receipt_types import Receipt, RunVerdict
 from pilotfish.daemon.lab.receipts.redaction import redacted
 from pilotfish.daemon.lab.subjects import model_path, stock_lane
 from pilotfish.daemon.lab.validation.checked_prompts import AskedPrompt, checked, load_prompts, refusals_of_texts
+from pilotfish.daemon.lab.validation.control_ollama import ControlOllama
 from pilotfish.daemon.lab.validation.promoting import settle_promotions
 from pilotfish.daemon.lab.validation.trial_asking import drafters_of
 from pilotfish.daemon.lab.validation.trial_plan import INTERLEAVED, ORDERS, TrialPlan, lengths_of
@@ -143,6 +145,8 @@ def command(
         raise UsageError("--execute: where is the receipt to go? Name a new folder with --output")
     if controls and model.endswith(".gguf"):
         raise UsageError("--control: an Ollama knows models by their names; give MODEL as it is called there")
+    for url in wish.controls:
+        asyncio.run(ControlOllama(url, model, context).ready())
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(f"--output {output}: it is no folder, or not empty; name a new one")
     output.mkdir(parents=True, exist_ok=True)  # before the run, which may take hours

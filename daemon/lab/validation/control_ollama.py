@@ -5,6 +5,7 @@ Ollama's API shows no ids, whoever serves the model, so that nobody's ids are ca
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pilotfish.daemon.lab.parity_runs import first_difference
 from pilotfish.daemon.lab.receipts.receipt_types import Arrival, TrialTimes
 from pilotfish.daemon.lab.validation.checked_prompts import CheckedPrompt
 from pilotfish.daemon.lab.workloads import Mode, Workload
-from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.errors import EngineError, WorldError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +37,28 @@ class ControlOllama:
     model: str
     context: int
 
+    async def ready(self) -> None:
+        """Nothing is loaded. Raises EngineError where nobody answers, or where it does not have the model."""
+        async with Client(self.url) as client:
+            await self._demand(client)
+            try:
+                async with contextlib.aclosing(client.stream("/api/show", {"model": self.model})) as told:
+                    await anext(told, None)
+            except WorldError as error:
+                raise EngineError(f"--control {self.url}: {error}; pull it there, or leave that Ollama out") from error
+
     async def answer(self, prompt: CheckedPrompt, mode: Mode, tokens: int) -> ControlAnswer:
         """Raises EngineError where nobody answers, WorldError in the server's own words."""
         async with Client(self.url) as client:
-            if not await client.alive():
-                raise EngineError(f"--control: nobody answers at {self.url}; start that Ollama, or leave it out")
+            await self._demand(client)
             task = Task(Workload(prompt.name, "open", prompt.text, ""), FIRST, mode, prompt.text, prompt.ids, tokens)
             arrivals: list[Arrival] = []
             chunks = _noted(BenchedServer(client, self.model, self.context).chunks(task), arrivals, time.perf_counter)
             return _answer(await measure(chunks), arrivals)
+
+    async def _demand(self, client: Client) -> None:
+        if not await client.alive():
+            raise EngineError(f"--control: nobody answers at {self.url}; start that Ollama, or leave it out")
 
 
 async def _noted(chunks: Chunks, arrivals: list[Arrival], clock: Callable[[], float]) -> Chunks:

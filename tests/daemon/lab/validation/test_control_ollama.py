@@ -1,4 +1,4 @@
-"""The ordinary Ollama is compared by bytes and by counts, and no more is claimed of it."""
+"""A control is compared by bytes and by counts, and no more is claimed of it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ def test_the_terminator_may_be_counted_or_not():
     assert not counts_agree(5, 4, terminated=False)
 
 
+async def version(request):
+    return web.json_response({"version": "0"})
+
+
 async def test_it_is_asked_raw_and_its_arrivals_are_kept():
     asked = []
 
@@ -35,9 +39,6 @@ async def test_it_is_asked_raw_and_its_arrivals_are_kept():
         asked.append(await request.json())
         pieces = [{"response": "a"}, {"response": "b"}, {"response": "", "done": True, "eval_count": 2}]
         return web.Response(text="\n".join(map(json.dumps, pieces)))
-
-    async def version(request):
-        return web.json_response({"version": "0"})
 
     app = web.Application()
     app.router.add_post("/api/generate", generate)
@@ -49,7 +50,26 @@ async def test_it_is_asked_raw_and_its_arrivals_are_kept():
     assert (asked[0]["prompt"], asked[0]["raw"], asked[0]["options"]["num_predict"]) == ("<bos>x", True, 9)
 
 
+async def test_one_without_the_model_is_refused_before_anything_runs():
+    async def show(request):
+        name = (await request.json())["model"]
+        if name != "m":
+            return web.json_response({"error": f"model '{name}' not found"}, status=404)
+        return web.json_response({"details": {}})
+
+    app = web.Application()
+    app.router.add_post("/api/show", show)
+    app.router.add_get("/api/version", version)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        await ControlOllama(url, "m", 512).ready()
+        with pytest.raises(EngineError, match="model 'other' not found; pull it there"):
+            await ControlOllama(url, "other", 512).ready()
+
+
 async def test_nobody_there_is_said_with_the_remedy():
     ollama = ControlOllama("http://127.0.0.1:9", "m", 512)
     with pytest.raises(EngineError, match=r"nobody answers .*; start that Ollama"):
         await ollama.answer(CheckedPrompt("p", "x", (1,)), MODES[0], 9)
+    with pytest.raises(EngineError, match="nobody answers"):
+        await ollama.ready()
