@@ -121,7 +121,8 @@ def _comparisons(receipt: Receipt) -> Iterator[str]:
     for number, control in enumerate(receipt.controls):
         asked = [trial for trial in receipt.trials if trial.control == number]
         which = f" {number + 1}" if len(receipt.controls) > 1 else ""
-        yield f"control{which}, {_served(control)}, by bytes and counts (it shows no ids): {_counted(asked)}"
+        how = f"{_served(control)}, by bytes and counts (it shows no ids): {_counted(asked)}"
+        yield f"control{which}, {how if asked else 'an Ollama that was not asked'}"
     for trial in receipt.trials:
         if trial.verdict in (TrialVerdict.DIFFERENT, TrialVerdict.FAILED, TrialVerdict.NOT_REACHED):
             yield f"{trial.verdict}: {trial.name}{_where(trial)}"

@@ -138,7 +138,8 @@ def test_each_control_has_trials_of_its_own_and_neither_decides(monkeypatch):
 def test_the_summary_says_what_served_each_control():
     ours = ControlRecord("http://x", "0.33.2", ServedBy.PILOTFISH, "flash", "lane", (1, 2), 40, 31)
     receipt = a_receipt()
-    text = summary(replace(receipt, controls=(*receipt.controls, ours, replace(ours, served_by=ServedBy.UNKNOWN))))
+    trials = (*receipt.trials, replace(receipt.trials[-1], name="control-2", control=1))
+    text = summary(replace(receipt, trials=trials, controls=(*receipt.controls, ours, ours)))
     assert "control 1, an Ollama 0.33.2 with its own llama-server, by bytes and counts (it shows no ids): 1 eq" in text
-    assert "a runner of pilotfish's in the lane flash (parity lane), 31 of 40 drafts accepted" in text
-    assert "control 3, an Ollama 0.33.2, by bytes" in text
+    assert "control 2, an Ollama 0.33.2 with a runner of pilotfish's in the lane flash (parity lane), 31 of 40" in text
+    assert "control 3, an Ollama that was not asked" in text
