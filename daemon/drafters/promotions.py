@@ -36,14 +36,14 @@ class PromotionSubject:
 
     weights: tuple[str, ...]
     engine: str  # name and fingerprint
-    setting: str
+    setting: str  # and the width of a plain step, which the drafter was compared with
     widths: Widths
 
     @classmethod
     def of(cls, pin: TargetPin, engine: EnginePin, lane: Lane) -> PromotionSubject:
         """A loaded model."""
         weights = tuple(weight.digest for weight in pin.weights)
-        setting = json.dumps(asdict(lane.setting), sort_keys=True)
+        setting = json.dumps([asdict(lane.setting), lane.widths[0]], sort_keys=True)
         return cls(weights, f"{engine.name} {engine.fingerprint}", setting, lane.widths)
 
     def key(self, drafter: str, table: Mapping[str, Any]) -> str:

@@ -24,7 +24,8 @@ def settle_promotions(promotions: Promotions, subject: Subject, receipt: Receipt
         if passed:
             widths = [_widths(receipt, drafter, length) for length in passed]
             promotions.promote(place, drafter, table, about, widths)
-            yield f"{drafter} is promoted for {receipt.pins.model} in lanes with these widths"
+            said = " or ".join(", ".join(map(str, some)) for some in dict.fromkeys(widths))
+            yield f"{drafter} is promoted for {receipt.pins.model} in lanes that have the widths {said}"
         elif _concerned(promotions, place, drafter, receipt) and promotions.withdraw(place, drafter, table):
             yield f"{drafter} was promoted for {receipt.pins.model}, and is no more"
 

@@ -60,6 +60,14 @@ def test_lanes_of_one_setting_differ_in_what_was_compared_and_need_the_widths_of
     assert found == (("two",) if holds else ())
 
 
+def test_a_lane_whose_plain_steps_are_padded_is_another(promotions):
+    padded = replace(ENGINE.lane, widths=(2, 3, 5))
+    subject = PromotionSubject.of(fake_pin(), ENGINE.engine, padded)
+    promotions.promote(subject, "one", {}, "a receipt", [(2, 3)])
+    assert promotions.among(subject, BOTH) == ("one",)
+    assert promotions.among(SUBJECT, BOTH) == ("two",)
+
+
 def test_a_file_that_cannot_be_read_promotes_nothing(promotions):
     (file,) = promotions.folder.iterdir()
     file.write_text("{")

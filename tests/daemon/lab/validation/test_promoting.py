@@ -25,7 +25,8 @@ def with_verdict(verdict, **settings):
 def test_the_last_run_decides(tmp_path):
     promotions = Promotions(tmp_path)
     (said,) = settle_promotions(promotions, LOADED, with_verdict(RunVerdict.PASSED), "here")
-    assert "suffix is promoted" in said
+    assert said.startswith("suffix is promoted for ")
+    assert said.endswith(" in lanes that have the widths 3")
     assert promotions.among(PLACE, Drafters()) == ("suffix",)
     (said,) = settle_promotions(promotions, LOADED, with_verdict(RunVerdict.FAILED), "here")
     assert "is no more" in said
