@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pilotfish.daemon.lab.receipts.receipt_figures import FEW, GroupFigures, bursts, groups_of, plain_step
+from pilotfish.daemon.lab.receipts.receipt_figures import (
+    FEW,
+    GroupFigures,
+    bursts,
+    groups_of,
+    is_sound,
+    median,
+    plain_step,
+    rate_of,
+)
 from pilotfish.daemon.lab.receipts.receipt_types import (
     ControlRecord,
     DrafterJudgement,
@@ -121,7 +130,7 @@ def _comparisons(receipt: Receipt) -> Iterator[str]:
     for number, control in enumerate(receipt.controls):
         asked = [trial for trial in receipt.trials if trial.control == number]
         which = f" {number + 1}" if len(receipt.controls) > 1 else ""
-        how = f"{_served(control)}, by bytes and counts (it shows no ids): {_counted(asked)}"
+        how = f"{_served(control)}, by bytes and counts (it shows no ids): {_counted(asked)}{_timed(asked)}"
         yield f"control{which}, {how if asked else 'an Ollama that was not asked'}"
     for trial in receipt.trials:
         if trial.verdict in (TrialVerdict.DIFFERENT, TrialVerdict.FAILED, TrialVerdict.NOT_REACHED):
@@ -149,6 +158,14 @@ def _served(control: ControlRecord) -> str:
         return f"{name} with its own llama-server"
     drafts = f"{control.accepted} of {control.drafted} drafts accepted" if control.drafted else "which drafted nothing"
     return f"{name} with a runner of pilotfish's in the lane {control.lane} (parity {control.parity}), {drafts}{about}"
+
+
+def _timed(asked: Sequence[TrialRecord]) -> str:
+    """What a control took, its cold answer apart; its own count of tokens over the client's clock."""
+    cold = [trial.times.total for trial in asked if trial.case and trial.times.total > 0]
+    rate = median(rate_of(trial) for trial in asked if not trial.case and is_sound(trial))
+    parts = [f"{rate:.2f} tok/s"] if rate else []
+    return "".join(f"; {part}" for part in [*parts, *(f"its cold answer took {seconds:.2f} s" for seconds in cold)])
 
 
 def _counted(trials: Sequence[TrialRecord]) -> str:

@@ -143,3 +143,12 @@ def test_the_summary_says_what_served_each_control():
     assert "control 1, an Ollama 0.33.2 with its own llama-server, by bytes and counts (it shows no ids): 1 eq" in text
     assert "control 2, an Ollama 0.33.2 with a runner of pilotfish's in the lane flash (parity lane), 31 of 40" in text
     assert "control 3, an Ollama that was not asked" in text
+
+
+def test_a_controls_cold_answer_and_one_that_differs_are_in_no_rate():
+    receipt = a_receipt()
+    warm = receipt.trials[-1]
+    cold = replace(warm, name="cold", case="cold", times=TrialTimes(9.0, 10.0))
+    other = replace(warm, name="other", verdict=TrialVerdict.DIFFERENT, times=TrialTimes(0.1, 100.0))
+    text = summary(replace(receipt, trials=(*receipt.trials, cold, other)))
+    assert "2 equal, 1 different; 4.00 tok/s; its cold answer took 10.00 s" in text
