@@ -45,9 +45,9 @@ def circumstances(
     return hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()[:32]
 
 
-def _promoted() -> list[str]:
+def _promoted() -> list[tuple[str, int, int]]:
     """Every promotion there is: where the config wants them, a new one may give a model something to gain."""
-    return sorted(path.name for path in (state_dir() / FOLDER).glob("*.json"))
+    return sorted(state for path in (state_dir() / FOLDER).glob("*.json") for state in _state(path))
 
 
 def _states(packages: Iterable[str], stock: Path | None) -> Iterator[Any]:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.daemon.lab.receipts.receipt_folder import damages_of, read_undamaged
+from pilotfish.daemon.lab.receipts.redaction import redacted
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 FOLDERS = ("hooks", "manifests", "plugins", "daemon", "ollama_overlay", "src", "etc", "tests", "docs")
@@ -53,6 +56,14 @@ def is_importable(name: str) -> bool:
 @each_document
 def test_every_path_exists(document):
     assert sorted(path for path in named_paths(document.read_text(encoding="utf-8")) if not is_there(path)) == []
+
+
+@pytest.mark.parametrize("folder", sorted((ROOT / "docs" / "receipts").iterdir()), ids=lambda folder: folder.name)
+def test_every_receipt_is_as_it_was_written_and_shows_no_prompt_answer_or_path(folder):
+    assert damages_of(folder) == []
+    receipt = read_undamaged(folder)
+    assert receipt == redacted(receipt)
+    assert receipt.settings.redacted
 
 
 @each_document

@@ -53,7 +53,8 @@ class Reproduction:
     """`prefix` is the history; its last id is pending and leads the next forward. `following` are proposals for it.
 
     The first `prompt` ids were read as a prompt and the others committed in `rounds`, one behind the other. Where
-    nobody knows, these are 0 and empty, as is `lane`, the widths that were allowed.
+    nobody knows, these are 0 and empty, as is `lane`, the widths that were allowed. `n_ctx` and what follows say how
+    the model was loaded.
     """
 
     model: str
@@ -68,6 +69,7 @@ class Reproduction:
     n_ctx: int | None = None
     threads: int | None = None
     batch_size: int = EngineOptions().batch_size
+    gpu_layers: int | None = None
 
     def __post_init__(self) -> None:
         if not self.prefix or any(not isinstance(id, int) or id < 0 for id in self.all_ids()):
@@ -80,6 +82,8 @@ class Reproduction:
             raise ValueError("a forward has one token at least")
         if min(self.batch_size, self.threads or 1) < 1:
             raise ValueError(f"a prompt block of {self.batch_size} ids on {self.threads} threads")
+        if (self.gpu_layers or 0) < 0:
+            raise ValueError(f"{self.gpu_layers} layers on a GPU")
 
     def all_ids(self) -> Ids:
         """Every id that reaches an engine."""

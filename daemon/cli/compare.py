@@ -30,9 +30,10 @@ from pilotfish.daemon.lab.engines_here import engine_for
 from pilotfish.daemon.lab.llama_server import find_llama_server, speculative_modes
 from pilotfish.daemon.lab.subjects import model_path
 from pilotfish.daemon.lab.workloads import MODES, Workload, among, load_workloads
-from pilotfish.hooks.errors import ModelNotFound, UsageError
+from pilotfish.hooks.errors import BrokenModel, ModelNotFound, UsageError
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.audit import Audit, audit_model
+from pilotfish.manifests.draft_layers import why_not_a_model
 from pilotfish.manifests.gguf import read_metadata
 from pilotfish.manifests.store import Store
 
@@ -92,6 +93,7 @@ def _machinery(
     config: Config, model: str, small: str, server: Path | None, engine: str | None, root: Path | None
 ) -> Machinery:
     found = find_llama_server(server)
+    bundled, layer = _bundled(model, root)
     return Machinery(
         config=config,
         engine=engine or engine_for(config),
@@ -99,19 +101,29 @@ def _machinery(
         small_path=model_path(small, root) if small else None,
         server=found,
         server_modes=speculative_modes(found) if found else (),
-        audit=_audit(model, root),
+        audit=bundled,
+        assistant=layer,
+        why_no_model=_why_no_model(layer, model) if layer else "",
     )
 
 
-def _audit(model: str, root: Path | None) -> Audit:
-    """What the model bundles; nothing is known of a bare file."""
+def _bundled(model: str, root: Path | None) -> tuple[Audit, Path | None]:
+    """What the model bundles, and its draft layer if it has one; nothing is known of a bare file."""
     store = Store.find(root)
     try:
         manifest = store.manifest(model)
     except (ModelNotFound, UsageError):
-        return Audit()
+        return Audit(), None
     blobs = [store.blob(layer, model) for layer in manifest.of_type(media.MODEL)]
-    return audit_model(store, manifest, tuple(read_metadata(blob, model) for blob in blobs))
+    layer = next((store.blob(layer, model) for layer in manifest.of_type(media.DRAFT)), None)
+    return audit_model(store, manifest, tuple(read_metadata(blob, model) for blob in blobs)), layer
+
+
+def _why_no_model(layer: Path, model: str) -> str:
+    try:
+        return why_not_a_model(layer, model)
+    except BrokenModel as error:
+        return str(error)
 
 
 def _chosen(approaches: Sequence[Approach], only: Sequence[str]) -> list[Approach]:

@@ -14,20 +14,21 @@ EVEN = 0.02  # a difference that no one run can tell from none
 
 
 def results_table(results: Sequence[Comparison]) -> Table:
-    """Every prompt, by group, each group with its sum."""
+    """Every prompt, by group, each group with its sum; at most 80 columns wide."""
     title = f"{MODEL}: the same prompts, plain and with drafts"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for heading in ("the answer", "prompt", "sampling"):
+    for heading in ("the answer", "sampling"):
         table.add_column(heading, no_wrap=True)
     for heading in ("tokens", "plain\ntok/s", "drafts\ntok/s", "ratio", "drafts\naccepted", "ids"):
         table.add_column(heading, justify="right", no_wrap=True)
     for kind, label in GROUPS.items():
         group = [result for result in results if result.kind == kind]
-        for i, result in enumerate(group):
-            table.add_row(label if i == 0 else "", *_cells(result))
         if group:
+            table.add_row(f"[bold]{label}[/]")
+            for result in group:
+                table.add_row(*_cells(result))
             saved = sum(result.plain_seconds - result.speculative_seconds for result in group)
-            table.add_row(_saved(saved), "", "", "", "", "", f"[bold]{time_ratio(group):.2f}x[/]")
+            table.add_row(f"  {_saved(saved)}", "", "", "", "", f"[bold]{time_ratio(group):.2f}x[/]")
             table.add_section()
     return table
 
@@ -66,7 +67,7 @@ def _saved(seconds: float) -> str:
 def _cells(result: Comparison) -> list[str]:
     acceptance = "-" if result.acceptance is None else f"{result.acceptance:.0%}"
     return [
-        result.name,
+        f"  {result.name}",
         result.mode,
         str(result.tokens),
         f"{result.plain_tps:.1f}",

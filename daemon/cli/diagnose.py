@@ -46,7 +46,7 @@ def command(
 
     The history is written anew in three ways, every width up to 17 tokens is tried after each, and the first operation
     whose output differs is named. What --output writes is a file for --prefix-file, and for pilotfish certify --probe.
-    The exit status is 1 when anything differs.
+    The exit status is 1 when anything differs, and 3 when time ran out before anything was found to: that says nothing.
     """
     from pilotfish.daemon.certify.reproductions import write_reproduction
 
@@ -62,7 +62,14 @@ def command(
         click.echo(json.dumps(found.to_json(), indent=2))
     else:
         show(found, output)
-    sys.exit(1 if found.differs else 0)
+    sys.exit(_status(found))
+
+
+def _status(found: Diagnosis) -> int:
+    """2 is for how a command is used."""
+    if found.differs:
+        return 1
+    return 0 if found.complete else 3
 
 
 def _asked(trial: str | None, prefix_file: Path | None) -> Reproduction:

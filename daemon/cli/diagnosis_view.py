@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def show(found: Diagnosis, output: Path | None) -> None:
     """Print it."""
     for line in conclusion(found):
-        out.print(line, style="bold red" if found.differs else "bold green", markup=False, soft_wrap=True)
+        out.print(line, style=f"bold {_colour(found)}", markup=False, soft_wrap=True)
     for line in _details(found):
         out.print(line, markup=False, soft_wrap=True)
     if found.pasts:
@@ -27,6 +27,12 @@ def show(found: Diagnosis, output: Path | None) -> None:
         out.print(_reproduction(found, output), markup=False, soft_wrap=True)
     for note in found.notes:
         out.print(f"note: {note}", style="dim", markup=False, soft_wrap=True)
+
+
+def _colour(found: Diagnosis) -> str:
+    if found.differs:
+        return "red"
+    return "green" if found.complete else "yellow"
 
 
 def conclusion(found: Diagnosis) -> Iterator[str]:
@@ -42,7 +48,7 @@ def conclusion(found: Diagnosis) -> Iterator[str]:
     elif len(found.classes) > 1:
         yield f"{_between(found)} agree, other widths do not: {_classes(found.classes)}"
     elif not found.differs and not found.complete:
-        yield "nothing differs in what there was time to compare"
+        yield "incomplete: time ran out, and nothing differs in what there was time to compare"
     elif not found.differs:
         yield f"nothing differs: widths {ranges(found.tried)} give the same rows, however the history was written"
     elif not found.faults:

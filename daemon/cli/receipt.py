@@ -11,7 +11,13 @@ import click
 
 from pilotfish.daemon.cli.console import out
 from pilotfish.daemon.lab.receipts.receipt_comparison import ReceiptComparison, compare_receipts
-from pilotfish.daemon.lab.receipts.receipt_folder import damages_of, read_receipt, read_trial, write_receipt
+from pilotfish.daemon.lab.receipts.receipt_folder import (
+    damages_of,
+    read_receipt,
+    read_trial,
+    read_undamaged,
+    write_receipt,
+)
 from pilotfish.daemon.lab.receipts.receipt_json import encoded
 from pilotfish.daemon.lab.receipts.receipt_report import REPORT, report
 from pilotfish.daemon.lab.receipts.receipt_summary import SUMMARY, summary
@@ -34,7 +40,7 @@ def verify(receipt: Path) -> None:
         out.print(str(damage), style="red", markup=False, soft_wrap=True)
     if damages:
         sys.exit(1)
-    found = read_receipt(receipt)
+    found = read_undamaged(receipt)
     out.print(f"{receipt}: as it was written, {len(found.trials)} trials, verdict {found.verdict}", soft_wrap=True)
 
 

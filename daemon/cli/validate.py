@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from pilotfish.daemon.lab.receipts.receipt_types import Receipt, RunVerdict
 from pilotfish.daemon.lab.receipts.redaction import redacted
 from pilotfish.daemon.lab.subjects import model_path, stock_lane
 from pilotfish.daemon.lab.validation.checked_prompts import AskedPrompt, checked, load_prompts, refusals_of_texts
+from pilotfish.daemon.lab.validation.control_ollama import ControlOllama
 from pilotfish.daemon.lab.validation.promoting import settle_promotions
 from pilotfish.daemon.lab.validation.trial_asking import drafters_of
 from pilotfish.daemon.lab.validation.trial_plan import INTERLEAVED, ORDERS, TrialPlan, lengths_of
@@ -49,7 +51,7 @@ class ValidationWish:
     mode: Mode
     engine: str
     options: EngineOptions
-    control: str
+    controls: tuple[str, ...]
     unsafe_lane: bool
     beginning: PromptBeginning
 
@@ -65,7 +67,13 @@ class ValidationWish:
 @click.option("--repeats", type=click.IntRange(1, 100), default=2, show_default=True, help="Of every question.")
 @click.option("--drafters", help="Which drafters, with commas; the config's by default.")
 @click.option("--oracle-cases", is_flag=True, help="Also drafters made to be right, wrong, cut off and aborted.")
-@click.option("--control", default="", metavar="URL", help="An ordinary Ollama, compared by bytes and counts.")
+@click.option(
+    "--control",
+    "controls",
+    multiple=True,
+    metavar="URL",
+    help="An Ollama, ordinary or overlaid, compared by bytes and counts; may be repeated.",
+)
 @click.option("--order", type=click.Choice(ORDERS), default=INTERLEAVED, show_default=True, help="Of the trials.")
 @click.option("--output", type=click.Path(path_type=Path), help="The receipt's folder: new, or empty.")
 @click.option(
@@ -86,7 +94,7 @@ def command(
     repeats: int,
     drafters: str | None,
     oracle_cases: bool,
-    control: str,
+    controls: tuple[str, ...],
     order: str,
     output: Path | None,
     unsafe_lane: bool,
@@ -104,7 +112,7 @@ def command(
     reached the config's `[promotion]` thresholds. The exit code is 1 where ids differ or an answer ended with an error.
     Ctrl-C ends a run with a receipt of what was answered until then, which promotes nothing, and exit code 130.
     """
-    config, prompts, path = files.load(), load_prompts(prompts_file), model_path(model, root)
+    config, prompts, path = files.load().for_model(model), load_prompts(prompts_file), model_path(model, root)
     plan = TrialPlan(
         prompts=tuple(prompt.name for prompt in prompts),
         drafters=_tables(config, drafters),
@@ -112,7 +120,7 @@ def command(
         repeats=repeats,
         tokens=tokens,
         oracle_cases=oracle_cases,
-        control=bool(control),
+        controls=len(dict.fromkeys(controls)),
         order=order,
     )
     wish = ValidationWish(
@@ -124,7 +132,7 @@ def command(
         mode=next(one for one in MODES if one.name == mode),
         engine=engine or engine_for(config),
         options=EngineOptions(n_ctx=context, threads=threads),
-        control=control,
+        controls=tuple(dict.fromkeys(controls)),
         unsafe_lane=unsafe_lane,
         beginning=beginning_of(read_metadata(path), state_dir()),
     )
@@ -135,8 +143,10 @@ def command(
         return
     if output is None:
         raise UsageError("--execute: where is the receipt to go? Name a new folder with --output")
-    if control and model.endswith(".gguf"):
+    if controls and model.endswith(".gguf"):
         raise UsageError("--control: an Ollama knows models by their names; give MODEL as it is called there")
+    for url in wish.controls:
+        asyncio.run(ControlOllama(url, model, context).ready())
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(f"--output {output}: it is no folder, or not empty; name a new one")
     output.mkdir(parents=True, exist_ok=True)  # before the run, which may take hours
@@ -166,8 +176,7 @@ def _tell_plan(wish: ValidationWish) -> None:
         f"drafters: {drafters}; proposals of {', '.join(plan.lengths)} tokens, as far as the lane holds them",
         f"cost: {plan.cost()}; the model is loaded once, with a context of {wish.options.n_ctx} tokens",
     ]
-    if wish.control:
-        lines.append(f"an ordinary Ollama at {wish.control} is asked the same, compared by bytes and counts")
+    lines += [f"the Ollama at {url} is asked the same, compared by bytes and counts" for url in wish.controls]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
 
@@ -211,7 +220,8 @@ def _course(wish: ValidationWish, subject: Subject, load_seconds: float) -> Vali
         mode=wish.mode,
         prompts=prompts,
         thresholds=promotion,
-        control=wish.control,
+        speculation=wish.config.speculation,
+        controls=wish.controls,
         unsafe_lane=wish.unsafe_lane,
         load_seconds=load_seconds,
     )

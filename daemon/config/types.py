@@ -29,7 +29,7 @@ class Speculation:
     max_loss: float = 0.01  # share of the plain time that may be lost by trying
     max_width: int = 16  # tokens in one forward: the pending one and the proposals
     deadline_ms: int = 250  # how long a drafter that is not inline may take to propose
-    require_promotion: bool = False  # only drafters that `pilotfish validate` promoted for the model and its lane
+    require_promotion: bool = False  # only drafters that `pilotfish validate` promoted for the model and its setting
 
 
 @dataclass(frozen=True, slots=True)

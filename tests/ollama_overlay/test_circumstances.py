@@ -83,4 +83,6 @@ def test_a_promotion_makes_another_where_it_is_required_and_only_there(hash_of, 
     (tmp_path / "promotions").mkdir()
     (tmp_path / "promotions" / "one.json").write_text("{}")
     assert hash_of() == before[0]
-    assert hash_of(config=wanted) != before[1]
+    promoted = hash_of(config=wanted)
+    (tmp_path / "promotions" / "one.json").write_text('{"passed": [[1, 2]]}')
+    assert len({before[1], promoted, hash_of(config=wanted)}) == 3

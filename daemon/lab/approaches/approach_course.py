@@ -58,11 +58,11 @@ class ApproachCourse:
         """The system, once its drafters are ready: a drafter that loads meanwhile would be measured as none."""
         async with self.serve(system, bed, session) as served:
             if system.drafters is not None and system.drafters.order and served.process is not None:
-                await _until_drafters_are_ready(served, system.name)
+                await _until_drafters_are_ready(served)
             yield served
 
 
-async def _until_drafters_are_ready(served: ServedSystem, name: str) -> None:
+async def _until_drafters_are_ready(served: ServedSystem) -> None:
     assert served.process is not None
     until = time.monotonic() + LOADING_SECONDS
     while time.monotonic() < until:
@@ -71,11 +71,11 @@ async def _until_drafters_are_ready(served: ServedSystem, name: str) -> None:
         if states and all(state == "ready" for state in states.values()):
             return
         if bad := [drafter for drafter, state in states.items() if state not in ("ready", "loading")]:
-            raise EngineError(f"{name}: {bad[0]} is {states[bad[0]]}: {pool[bad[0]]['about']}")
+            raise EngineError(f"{bad[0]} is {states[bad[0]]}: {pool[bad[0]]['about']}")
         if not states:
-            raise EngineError(f"{name}: no drafter is used here; its lane holds one token, or it cannot be had")
+            raise EngineError("no drafter is used here: its lane holds one token, or it cannot be had")
         await asyncio.sleep(_LOOK)
-    raise EngineError(f"{name}: its drafter did not load within {LOADING_SECONDS:.0f} s")
+    raise EngineError(f"its drafter did not load within {LOADING_SECONDS:.0f} s")
 
 
 def result_of(approach: Approach, runs: Sequence[Run], loads: Sequence[Load]) -> ApproachResult:

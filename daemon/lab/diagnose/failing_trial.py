@@ -41,6 +41,7 @@ def reproduction_of(receipt: Receipt, trial: TrialRecord) -> Reproduction:
         n_ctx=settings.n_ctx,
         threads=settings.threads,
         batch_size=settings.batch_size,
+        gpu_layers=settings.gpu_layers,
     )
 
 

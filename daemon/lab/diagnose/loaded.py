@@ -21,6 +21,7 @@ def diagnosing_of(
         n_ctx=max(len(asked.prefix) + room(asked), asked.n_ctx or 0),
         threads=asked.threads,
         batch_size=asked.batch_size,
+        gpu_layers=asked.gpu_layers,
         state_dir=state_dir,
     )
 

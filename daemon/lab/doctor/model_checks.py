@@ -9,12 +9,14 @@ from rich import filesize
 
 from pilotfish.daemon.certify.certificate import DEARER, Certificate, CertificateStore
 from pilotfish.daemon.certify.verdicts import ModelReport, describe_model
+from pilotfish.daemon.config.types import STOCK_ENGINE
 from pilotfish.daemon.lab.doctor.finding import Finding, Level
 from pilotfish.daemon.lab.doctor.surroundings import Surroundings
 from pilotfish.daemon.lab.prompt_beginnings import special_text, template_begins
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.audit import Audit, audit_model
+from pilotfish.manifests.draft_layers import why_not_a_model
 from pilotfish.manifests.fingerprints import tokenizer_pin
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.manifest import Manifest
@@ -49,7 +51,7 @@ def model_findings(around: Surroundings, manifest: Manifest) -> Iterator[Finding
         return
     yield from _verdict(subject)
     yield from _beginnings(around, subject)
-    yield from _drafts(subject)
+    yield from _drafts(around, subject)
     yield from _memory(around, subject)
     yield from _measured(around, subject)
 
@@ -108,20 +110,41 @@ def _ollama_template(around: Surroundings, manifest: Manifest) -> str:
     return around.store.blob(layer, manifest.name).read_text(encoding="utf-8", errors="replace")
 
 
-def _drafts(subject: Patient) -> Iterator[Finding]:
+def _drafts(around: Surroundings, subject: Patient) -> Iterator[Finding]:
     """What the model brings to draft with, announced or not, and who can use it."""
     audit = subject.audit
     if not audit.bundles_draft:
         return
+    if (by_itself := _complete_assistant(around, subject)) is not None:
+        yield by_itself
+        return
     counts = (("layer", audit.draft_layers), ("tensor", audit.draft_tensors), ("file", audit.draft_files))
     found = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts if n) or "an entry of its config"
-    if not audit.draft_config and not any(_announced(metadata) for metadata in subject.files):
+    announced = audit.draft_config or audit.draft_layers or any(map(_announced, subject.files))
+    if not announced:
         what = f"it bundles an assistant ({found}) that no metadata field announces"
         why = "a count in the metadata proves nothing; whether Ollama uses it shows in its log only"
         yield Finding(Level.WARNING, subject.name, what, why)
     else:
         why = "it needs the target's own activations, which stock's server has: where Ollama asks for it, stock serves"
-        yield Finding(Level.NOTE, subject.name, f"it bundles an assistant ({found})", why)
+        yield Finding(Level.NOTE, subject.name, f"it bundles an assistant ({found})", why, _compare(subject))
+
+
+def _complete_assistant(around: Surroundings, subject: Patient) -> Finding | None:
+    """A draft layer that is a complete small model needs nothing of the target's."""
+    layers = subject.manifest.of_type(media.DRAFT)
+    try:
+        if not layers or why_not_a_model(around.store.blob(layers[0], subject.name), subject.name):
+            return None
+    except BrokenModel as error:
+        return Finding(Level.WARNING, subject.name, str(error), "what it brings to draft with cannot be used")
+    why = "it drafts by itself: under Ollama as the drafter llama, and in Ollama's own llama-server"
+    what = "it bundles a complete small model to draft with"
+    return Finding(Level.NOTE, subject.name, what, why, _compare(subject))
+
+
+def _compare(subject: Patient) -> str:
+    return f"pilotfish compare {subject.name} --llama-server PATH"
 
 
 def _announced(metadata: GGUFMetadata) -> bool:
@@ -148,10 +171,12 @@ def _measured(around: Surroundings, subject: Patient) -> Iterator[Finding]:
     if not own:
         yield _not_certified(subject, [e.certificate for e in store.entries() if e.certificate], remedy)
         return
-    fitting = [one for one in own if dict(one.identity.engines) == dict(around.engines)]
+    fitting = [one for one in own if dict(one.identity.engines) in _builds(around)]
     if not fitting:
-        others = ", ".join(sorted(_other_engines(own[0], around)))
-        what = f"it was certified with another build of {others or 'the engines'}"
+        others = _other_engines(own[0], around)
+        what = f"it was certified with another build of {', '.join(sorted(others)) or 'the engines'}"
+        if STOCK_ENGINE in others and around.ollamas_llama:
+            what += f", neither the one here nor that of Ollama {_overlaid_version(around)}".rstrip()
         yield Finding(
             Level.WARNING, subject.name, what, "what was measured does not hold; it is measured again", remedy
         )
@@ -165,6 +190,16 @@ def _not_certified(subject: Patient, certificates: Sequence[Certificate], remedy
         return Finding(Level.WARNING, subject.name, what, "nothing that was measured holds for them", remedy)
     why = "its widths are checked for two seconds at load, and no engine is preferred by measurement"
     return Finding(Level.NOTE, subject.name, "not certified yet; an idle runner will do it", why, remedy)
+
+
+def _builds(around: Surroundings) -> list[dict[str, str]]:
+    """With which builds a runner may compute: under Ollama its libllama may take the place of ours."""
+    theirs = {**around.engines, STOCK_ENGINE: around.ollamas_llama} if around.ollamas_llama else {}
+    return [dict(around.engines), theirs]
+
+
+def _overlaid_version(around: Surroundings) -> str:
+    return str(((around.overlay or {}).get("record") or {}).get("build", {}).get("version", ""))
 
 
 def _other_engines(certificate: Certificate, around: Surroundings) -> set[str]:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import aiohttp
 import psutil
 
 from pilotfish.daemon.config.paths import state_dir
-from pilotfish.daemon.config.types import ENGINES, Config
+from pilotfish.daemon.config.types import STOCK_ENGINE, Config
 from pilotfish.daemon.control.overview import overview
 from pilotfish.daemon.drafters import lease
 from pilotfish.daemon.front.settings import FrontSettings, parse_host
@@ -29,6 +29,7 @@ from pilotfish.manifests.store import Skipped, Store
 _OVERLAY = (sys.executable, "-P", "-m", "pilotfish.daemon.cli", "overlay", "status", "--json")
 _OVERLAY_SECONDS = 60.0
 _VERSION_SECONDS = 2.0
+_LIBRARY_FOLDER = "LLAMA_CPP_LIB_PATH"  # where llama-cpp-python looks for libllama; the overlay sets it, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class Surroundings:
     overlay: Mapping[str, Any] | None  # what `pilotfish overlay status --json` says; None where it fails
     ollama_url: str
     ollama_version: str  # of the server that answers there; empty where none does
-    engines: Mapping[str, str]  # fingerprints of the engines that could compute, by name
+    engines: Mapping[str, str]  # fingerprints of the engines that may compute, by name
+    ollamas_llama: str  # that of the libllama of the Ollama that is overlaid; empty where there is none
     store: Store
     models: tuple[Manifest, ...]
     skipped: tuple[Skipped, ...]
@@ -54,12 +56,14 @@ async def look(store: Store, config: Config, name: str | None) -> Surroundings:
     models, skipped = ((store.manifest(name),), ()) if name else (store.models().models, store.models().skipped)
     url, version = await _ollama()
     memory = psutil.virtual_memory()
+    overlay = await asyncio.to_thread(_overlay)
     return Surroundings(
         overview=await overview(store),
-        overlay=await asyncio.to_thread(_overlay),
+        overlay=overlay,
         ollama_url=url,
         ollama_version=version,
-        engines=dict(_fingerprints(config)),
+        engines=dict(_fingerprints(config, config.engines)),
+        ollamas_llama=_ollamas_llama(config, overlay),
         store=store,
         models=tuple(models),
         skipped=tuple(skipped),
@@ -93,15 +97,30 @@ def _overlay() -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _fingerprints(config: Config) -> Iterator[tuple[str, str]]:
+def _fingerprints(config: Config, engines: Iterable[str]) -> Iterator[tuple[str, str]]:
     registry = Registry.built_in(config)
-    for name in ENGINES:
+    for name in engines:
         try:
             verifier = registry.verifier(name)
             if isinstance(verifier, CertifiableVerifier):
                 yield name, verifier.fingerprint(state_dir())
         except (PilotfishError, OSError):
             continue  # the overview has it among the engines' problems
+
+
+def _ollamas_llama(config: Config, overlay: Mapping[str, Any] | None) -> str:
+    """Of the library that a runner under Ollama loads where the package has none, or the config says so."""
+    record = (overlay or {}).get("record")
+    if not record:
+        return ""
+    before = os.environ.get(_LIBRARY_FOLDER)
+    os.environ[_LIBRARY_FOLDER] = str(record["original"]["library"])
+    try:
+        return dict(_fingerprints(config, [STOCK_ENGINE])).get(STOCK_ENGINE, "")
+    finally:
+        os.environ.pop(_LIBRARY_FOLDER)
+        if before is not None:
+            os.environ[_LIBRARY_FOLDER] = before
 
 
 def _held() -> Iterator[tuple[str, str]]:

@@ -68,7 +68,7 @@ def _pairs(first: Receipt, second: Receipt) -> Iterator[tuple[TrialRecord, Trial
 
 
 def _key(trial: TrialRecord) -> tuple[Any, ...]:
-    return trial.kind, trial.prompt, trial.drafter, trial.length, trial.case, trial.repeat
+    return trial.kind, trial.prompt, trial.drafter, trial.length, trial.case, trial.repeat, trial.control
 
 
 def _differences(first: Receipt, second: Receipt) -> Iterator[tuple[str, str, str]]:

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pilotfish.daemon.lab.receipts.receipt_figures import FEW, GroupFigures, bursts, groups_of, plain_step
-from pilotfish.daemon.lab.receipts.receipt_types import DrafterJudgement, Receipt, TrialKind, TrialRecord, TrialVerdict
+from pilotfish.daemon.lab.receipts.receipt_figures import (
+    FEW,
+    GroupFigures,
+    bursts,
+    groups_of,
+    is_sound,
+    median,
+    plain_step,
+    rate_of,
+)
+from pilotfish.daemon.lab.receipts.receipt_types import (
+    ControlRecord,
+    DrafterJudgement,
+    Receipt,
+    ServedBy,
+    TrialKind,
+    TrialRecord,
+    TrialVerdict,
+)
 
 SUMMARY = "summary.txt"
 _HEADS = (
@@ -110,9 +127,11 @@ def _comparisons(receipt: Receipt) -> Iterator[str]:
     oracles = [trial for trial in receipt.trials if trial.kind is TrialKind.ORACLE]
     if oracles:
         yield f"oracles: {_counted(oracles)}"
-    controls = [trial for trial in receipt.trials if trial.kind is TrialKind.CONTROL]
-    if controls:
-        yield f"ordinary Ollama, by bytes and counts (it shows no ids): {_counted(controls)}"
+    for number, control in enumerate(receipt.controls):
+        asked = [trial for trial in receipt.trials if trial.control == number]
+        which = f" {number + 1}" if len(receipt.controls) > 1 else ""
+        how = f"{_served(control)}, by bytes and counts (it shows no ids): {_counted(asked)}{_timed(asked)}"
+        yield f"control{which}, {how if asked else 'an Ollama that was not asked'}"
     for trial in receipt.trials:
         if trial.verdict in (TrialVerdict.DIFFERENT, TrialVerdict.FAILED, TrialVerdict.NOT_REACHED):
             yield f"{trial.verdict}: {trial.name}{_where(trial)}"
@@ -127,6 +146,26 @@ def _closing(receipt: Receipt) -> Iterator[str]:
         why = f": {'; '.join(judgement.reasons)}" if judgement.reasons else ""
         yield f"{judgement.drafter}, {judgement.length}: {judgement.verdict}{why}"
     yield f"verdict: {receipt.verdict}"
+
+
+def _served(control: ControlRecord) -> str:
+    """`an Ollama 0.33.2 with a runner of pilotfish's in the lane ..., 12 of 40 drafts accepted`."""
+    name = f"an Ollama {control.version}".rstrip()
+    about = f" ({control.about})" if control.about else ""
+    if control.served_by is ServedBy.UNKNOWN:
+        return f"{name}{about}"
+    if control.served_by is ServedBy.STOCK:
+        return f"{name} with its own llama-server"
+    drafts = f"{control.accepted} of {control.drafted} drafts accepted" if control.drafted else "which drafted nothing"
+    return f"{name} with a runner of pilotfish's in the lane {control.lane} (parity {control.parity}), {drafts}{about}"
+
+
+def _timed(asked: Sequence[TrialRecord]) -> str:
+    """What a control took, its cold answer apart; its own count of tokens over the client's clock."""
+    cold = [trial.times.total for trial in asked if trial.case and trial.times.total > 0]
+    rate = median(rate_of(trial) for trial in asked if not trial.case and is_sound(trial))
+    parts = [f"{rate:.2f} tok/s"] if rate else []
+    return "".join(f"; {part}" for part in [*parts, *(f"its cold answer took {seconds:.2f} s" for seconds in cold)])
 
 
 def _counted(trials: Sequence[TrialRecord]) -> str:

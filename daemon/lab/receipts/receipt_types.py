@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from pilotfish.daemon.config.types import Promotion
+from pilotfish.daemon.config.types import Promotion, Speculation
 from pilotfish.hooks.types import EnginePin, Lane, SamplingParams, TokenizerPin
 
 SCHEMA = "pilotfish-receipt/1"
@@ -27,7 +27,7 @@ class TrialKind(StrEnum):
     PLAIN = "plain"  # no drafts; the first one of a prompt is what the others are compared with
     DRAFT = "draft"  # a drafter as people use it
     ORACLE = "oracle"  # a drafter that replays the plain answer and is wrong where its case says
-    CONTROL = "control"  # an ordinary Ollama: bytes and counts, no ids
+    CONTROL = "control"  # an Ollama: bytes and counts, no ids
 
 
 class TrialVerdict(StrEnum):
@@ -84,7 +84,7 @@ class RunPins:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How the run was asked and what the model was loaded with. `control` is the URL of an ordinary Ollama."""
+    """How the run was asked and what the model was loaded with. `control` has the URLs of Ollamas, with commas."""
 
     lane: Lane
     n_ctx: int
@@ -102,6 +102,8 @@ class RunSettings:
     unsafe_lane: bool = False
     redacted: bool = False
     thresholds: Promotion = field(default_factory=Promotion)
+    gpu_layers: int | None = None  # None: the engine's own choice
+    speculation: Speculation = field(default_factory=Speculation)  # in force where the controller chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ class TrialRecord:
     prompt_ids: Ids | None = None
     output_ids: Ids | None = None
     text: str | None = None  # of a control, and of what it is compared with
+    control: int | None = None  # which of the receipt's controls answered, the first one being 0
 
     @property
     def proposed(self) -> int:
@@ -233,6 +236,32 @@ class DrafterJudgement:
     plain_first_token_p95: float | None
 
 
+class ServedBy(StrEnum):
+    """What serves a model behind an Ollama's API."""
+
+    PILOTFISH = "pilotfish"  # an overlaid Ollama's runner
+    STOCK = "stock"  # its own llama-server
+    UNKNOWN = ""  # it cannot be seen from here
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """An Ollama that was asked, too, and what the process that serves its model says of itself; `about` is the rest.
+
+    `drafted` and `accepted` count its drafts while its warm answers were made; None where it tells none.
+    """
+
+    url: str
+    version: str  # Ollama's own; "" where it tells none
+    served_by: ServedBy = ServedBy.UNKNOWN
+    lane: str = ""
+    parity: str = ""
+    widths: Ids = ()
+    drafted: int | None = None
+    accepted: int | None = None
+    about: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """A run. `load_seconds` is what loading the model took before any trial: cold, and in no rate."""
@@ -245,6 +274,7 @@ class Receipt:
     load_seconds: float | None = None
     judgements: tuple[DrafterJudgement, ...] = ()
     notes: tuple[str, ...] = ()
+    controls: tuple[ControlRecord, ...] = ()
     schema: str = SCHEMA
 
     def trial(self, name: str) -> TrialRecord | None:

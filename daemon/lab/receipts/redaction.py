@@ -23,6 +23,7 @@ def redacted(receipt: Receipt) -> Receipt:
         pins=replace(receipt.pins, model=_file_name(receipt.pins.model)),
         settings=replace(settings, drafters=tables, control=control, redacted=True),
         trials=tuple(_trial(trial) for trial in receipt.trials),
+        controls=tuple(replace(one, url=LEFT_OUT, about=LEFT_OUT if one.about else "") for one in receipt.controls),
     )
 
 

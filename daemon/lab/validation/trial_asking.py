@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pilotfish.daemon.config.types import Config, Drafters, Speculation
@@ -48,10 +48,13 @@ def drafters_of(registry: Registry, names: Iterable[str]) -> list[Drafter]:
 class TrialAsking:
     """Asks one loaded model. Drafters with something to load are kept; any other is new for each answer, so that none
     has seen an answer before. `close` lets them go.
+
+    `speculation` is the config's, in force where the controller chooses the lengths.
     """
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, speculation: Speculation | None = None) -> None:
         self.subject = subject
+        self.speculation = speculation or Speculation()
         self.watch = RoundWatch()
         self._kept: dict[str, Generator] = {}
         self._costs: dict[str, CostModel] = {}  # what the controller learned with each drafter
@@ -66,7 +69,7 @@ class TrialAsking:
 
         `length` is that of the longest proposal; with None the controller chooses, as for people.
         """
-        generator, threaded = self._generator(tables)
+        generator, threaded = self._generator(tables, length)
         output: list[OutputToken] = []
 
         def hear(tokens: Sequence[OutputToken]) -> None:
@@ -86,13 +89,12 @@ class TrialAsking:
         ids = tuple(token.token for token in output)
         return MeasuredAnswer(ids, str(outcome.stop_type), times, tuple(self.watch.rounds))
 
-    def _generator(self, tables: Tables) -> tuple[Generator, bool]:
+    def _generator(self, tables: Tables, length: int | None) -> tuple[Generator, bool]:
         """One that drafts with `tables`, and whether one of its drafters is waited for."""
-        title = ",".join(tables)
+        title, config = ",".join(tables), self._config(tables, length)
         if title in self._kept:
+            self._kept[title].reconfigure(config)
             return self._kept[title], True
-        speculation = Speculation(parity=Parity.NONE, deadline_ms=60_000)
-        config = Config(speculation, Drafters(tuple(tables), tables), plugins=self.subject.plugins)
         registry = TimedRegistry.load(config)
         assert isinstance(registry, TimedRegistry)
         registry.watch = self.watch
@@ -101,6 +103,13 @@ class TrialAsking:
         if any(isinstance(drafter, LoadableDrafter) for drafter in drafters):
             self._kept[title] = self._loaded(generator)
         return generator, any(drafter.placement is not Placement.INLINE for drafter in drafters)
+
+    def _config(self, tables: Tables, length: int | None) -> Config:
+        """Whatever the lane promises, drafts are tried; a drafter of one length is waited for however long it takes."""
+        speculation = Speculation(parity=Parity.NONE, deadline_ms=60_000)
+        if length is None:
+            speculation = replace(self.speculation, enabled=True, parity=Parity.NONE, require_promotion=False)
+        return Config(speculation, Drafters(tuple(tables), tables), plugins=self.subject.plugins)
 
     def _made(self, registry: TimedRegistry, config: Config, title: str) -> Generator:
         subject = self.subject

@@ -29,10 +29,12 @@ class PlannedTrial:
     length: str = ""
     case: str = ""
     repeat: int = 1
+    control: int | None = None
 
     def name(self, number: int) -> str:
         """Unique by its number; the rest is for people."""
-        said = [self.kind if self.kind is not TrialKind.DRAFT else self.drafter, self.length, self.case, self.prompt]
+        kind = self.kind if self.control is None else f"{self.kind} {self.control + 1}"
+        said = [kind if self.kind is not TrialKind.DRAFT else self.drafter, self.length, self.case, self.prompt]
         words = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in said if part)
         return f"{number:03d}-{words}-{self.repeat}"[:100].rstrip("-")
 
@@ -47,7 +49,7 @@ class TrialPlan:
     repeats: int
     tokens: int
     oracle_cases: bool = False
-    control: bool = False
+    controls: int = 0  # Ollamas that are asked, too
     order: str = INTERLEAVED
 
     def trials(self, longest: int | None = None) -> list[PlannedTrial]:
@@ -58,9 +60,11 @@ class TrialPlan:
         if self.oracle_cases:
             length = str(self.oracle_length(longest))
             asked += [PlannedTrial(TrialKind.ORACLE, p, ORACLE, length, case) for p in self.prompts for case in CASES]
-        if self.control:
-            asked += [PlannedTrial(TrialKind.CONTROL, self.prompts[0], case="cold")]
-            asked += [PlannedTrial(TrialKind.CONTROL, p, repeat=r) for r in self._repeats for p in self.prompts]
+        for n in range(self.controls):
+            asked.append(PlannedTrial(TrialKind.CONTROL, self.prompts[0], case="cold", control=n))
+            asked += [
+                PlannedTrial(TrialKind.CONTROL, p, repeat=r, control=n) for r in self._repeats for p in self.prompts
+            ]
         return asked
 
     def lengths_within(self, longest: int | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pilotfish.daemon.config.types import Promotion
+from pilotfish.daemon.config.types import Promotion, Speculation
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.parity_runs import first_difference
 from pilotfish.daemon.lab.parity_subject import Subject
@@ -21,9 +21,10 @@ from pilotfish.daemon.lab.receipts.receipt_types import (
     TrialVerdict,
 )
 from pilotfish.daemon.lab.validation.checked_prompts import CheckedPrompt, Prompted
+from pilotfish.daemon.lab.validation.control_ollama import ControlOllama, counts_agree, first_other_byte
+from pilotfish.daemon.lab.validation.control_watch import ControlWatch
 from pilotfish.daemon.lab.validation.judging import judged
 from pilotfish.daemon.lab.validation.oracle_cases import ABORT, PreparedCase, prepared, reached
-from pilotfish.daemon.lab.validation.ordinary_ollama import OrdinaryOllama, counts_agree, first_other_byte
 from pilotfish.daemon.lab.validation.retried_rounds import retried
 from pilotfish.daemon.lab.validation.run_surroundings import environment_now, pins_of_run
 from pilotfish.daemon.lab.validation.trial_asking import MeasuredAnswer, TrialAsking
@@ -38,7 +39,7 @@ Tell = Callable[[TrialRecord], None]
 
 @dataclass(slots=True)
 class ValidationCourse:
-    """One run over a loaded model. `model` is what it was asked for as; `control` the URL of an ordinary Ollama."""
+    """One run over a loaded model. `model` is what it was asked for as; `controls` are the URLs of Ollamas."""
 
     subject: Subject
     model: str
@@ -46,12 +47,14 @@ class ValidationCourse:
     prompted: Prompted
     mode: Mode
     thresholds: Promotion = field(default_factory=Promotion)
+    speculation: Speculation = field(default_factory=Speculation)  # the config's
     prompts: str = "lane"  # how they are read
-    control: str = ""
+    controls: tuple[str, ...] = ()
     unsafe_lane: bool = False
     load_seconds: float | None = None
     stopped: bool = False  # by an interrupt, before everything was asked
     _plain: dict[str, TrialRecord] = field(default_factory=dict)  # the reference of each prompt
+    _watched: ControlWatch = field(default_factory=ControlWatch)
 
     @property
     def longest(self) -> int:
@@ -64,7 +67,7 @@ class ValidationCourse:
         After an interrupt the receipt has the trials until then; without any it is raised.
         """
         trials: list[TrialRecord] = []
-        asking = TrialAsking(self.subject)
+        asking = TrialAsking(self.subject, self.speculation)
         try:
             for record in self._records(asking):
                 trials.append(record)
@@ -85,6 +88,7 @@ class ValidationCourse:
             load_seconds=self.load_seconds,
             judgements=judgements,
             notes=tuple(self._notes(len(trials))),
+            controls=self._watched.records(self.controls),
         )
 
     def _records(self, asking: TrialAsking) -> Iterator[TrialRecord]:
@@ -93,6 +97,8 @@ class ValidationCourse:
             record = TrialInTheMaking(self, asking, planned, prompts[planned.prompt], planned.name(number)).record()
             if record.kind is TrialKind.PLAIN and record.verdict is TrialVerdict.REFERENCE:
                 self._plain[record.prompt] = record
+            if planned.control is not None:
+                self._watched.look(self.controls[planned.control], self.subject.pin)
             yield record
 
     def reference(self, prompt: str) -> TrialRecord | None:
@@ -118,9 +124,11 @@ class ValidationCourse:
             drafters=plan.drafters,
             oracle_cases=plan.oracle_cases,
             order=plan.order,
-            control=self.control,
+            control=", ".join(self.controls),
             unsafe_lane=self.unsafe_lane,
             thresholds=self.thresholds,
+            gpu_layers=options.gpu_layers,
+            speculation=self.speculation,
         )
 
     def _notes(self, answered: int) -> Iterator[str]:
@@ -194,7 +202,7 @@ class TrialInTheMaking:
 
     def _control(self) -> TrialRecord:
         course = self.course
-        server = OrdinaryOllama(course.control, course.model, course.subject.engine.n_ctx)
+        server = ControlOllama(course.controls[self.planned.control or 0], course.model, course.subject.engine.n_ctx)
         got = asyncio.run(server.answer(self.prompt, course.mode, course.plan.tokens))
         answer = MeasuredAnswer((), "", got.times, ())
         given = {"tokens": got.tokens, "text": got.text, "output_ids": None}
@@ -218,6 +226,7 @@ class TrialInTheMaking:
             length=planned.length,
             case=planned.case,
             repeat=planned.repeat,
+            control=planned.control,
             tokens=len(answer.ids),
             stop=answer.stop,
             times=answer.times,

@@ -34,6 +34,7 @@ FULL = Reproduction(
     1024,
     2,
     256,
+    7,
 )
 LEAST = {"schema": SCHEMA, "model": "m", "prefix": [1, 2], "forwards": [{"width": 1}, {"width": 5}]}
 
@@ -62,6 +63,7 @@ def test_a_hand_written_one_needs_ids_and_two_forwards(tmp_path):
         ({"following": [-2]}, "not whole numbers"),
         ({"threads": "two"}, "threads is 'two'"),
         ({"batch_size": 0}, "a prompt block of 0 ids"),
+        ({"gpu_layers": -1}, "-1 layers on a GPU"),
         ({"forwards": [{"width": 1}, {"width": "5"}]}, "width is '5'"),
         ({"forwards": [{"width": 1}]}, "not enough values"),
         ({"forwards": [{"width": 0}, {"width": 2}]}, "one token at least"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 from rich.console import Console
 
 from pilotfish.daemon.cli.demo_table import results_table, verdict
 from pilotfish.daemon.cli.demo_view import DemoView
 from pilotfish.daemon.lab.demonstration import Comparison, time_ratio
-from pilotfish.daemon.lab.workloads import MODES, Workload
+from pilotfish.daemon.lab.workloads import MODES, Workload, load_workloads
 
 TASK = Workload("quote", "copy", "Repeat this.", "")
 
@@ -16,8 +18,8 @@ def result(kind: str = "copy", plain: float = 100.0, drafts: float = 200.0, equa
     return Comparison("quote", kind, "greedy", 100, plain, drafts, 0.9, equal)
 
 
-def shown(*parts: object) -> str:
-    console = Console(width=120, record=True, force_terminal=False)
+def shown(*parts: object, width: int = 120) -> str:
+    console = Console(width=width, record=True, force_terminal=False)
     with console.capture() as capture:
         for part in parts:
             console.print(part)
@@ -35,6 +37,22 @@ def test_groups_are_summed_by_time_and_what_was_lost_is_said() -> None:
     assert "3.0 s of decoding became 3.5 s" in text
     assert "repeat their input are slower, at 0.80 of the plain speed" in " ".join(text.split())
     assert "write freely take as long as without drafts" in " ".join(text.split())
+
+
+def test_the_table_is_whole_in_80_columns() -> None:
+    results = [
+        Comparison(workload.name, workload.kind, mode.name, 3000, 1041.25, 12345.67, 1.0, equal)
+        for workload, equal in zip(load_workloads(), cycle((True, False)))
+        for mode in MODES
+    ]
+    lines = shown(results_table(results), width=80).splitlines()
+    assert "…" not in "".join(lines)
+    assert "repeats its input" in [line.strip() for line in lines]
+    rows = [line for line in lines if line.rstrip().endswith(("equal", "DIFFER"))]
+    assert len(rows) == len(results)
+    for row, result in zip(rows, sorted(results, key=lambda result: result.kind), strict=True):
+        ids = "equal" if result.equal else "DIFFER"
+        assert row.split() == [result.name, *result.mode.split(), "3000", "1041.2", "12345.7", "11.86x", "100%", ids]
 
 
 def test_ids_that_differ_are_called_so() -> None:

@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from pilotfish.daemon.certify import certification
+from pilotfish.daemon.certify.probe_driver import OutOfTime
 from pilotfish.daemon.certify.reproductions import read_reproduction, write_reproduction
 from pilotfish.daemon.cli import cli
-from pilotfish.daemon.lab.diagnose import loaded
+from pilotfish.daemon.lab.diagnose import diagnosing, loaded
 from pilotfish.daemon.lab.receipts.receipt_folder import write_receipt
 from pilotfish.daemon.lab.receipts.receipt_types import TrialVerdict
 from pilotfish.hooks.errors import EngineError
@@ -66,6 +67,25 @@ def test_where_nothing_differs_the_exit_status_is_0_and_nothing_is_written(diagn
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("nothing differs: widths 1-17 give the same rows")
     assert not (tmp_path / "least.json").exists()
+
+
+def test_a_diagnosis_that_ran_out_of_time_says_so_and_does_not_pass(diagnose, prefix_file, monkeypatch):
+    def out_of_time(*asked):
+        raise OutOfTime
+
+    monkeypatch.setattr(diagnosing, "faults_of", out_of_time)
+    done = diagnose("--prefix-file", prefix_file(100))
+    assert done.exit_code == 3, done.output
+    assert done.stdout.startswith("incomplete: time ran out, and nothing differs")
+    assert "--budget" in done.stdout
+
+
+def test_the_layers_of_the_reproduction_are_loaded_on_the_gpu(diagnose, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(loaded, "RemoteProbe", lambda *asked: opened.append(asked) or TracedProbe(split_attention))
+    write_reproduction(tmp_path / "prefix.json", reproduction(100, gpu_layers=7))
+    assert diagnose("--prefix-file", tmp_path / "prefix.json").exit_code == 0
+    assert {options.gpu_layers for _, _, _, options, _ in opened} == {7}
 
 
 def test_json_has_everything(diagnose, prefix_file):

@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli, validate
 from pilotfish.daemon.lab.validation.trial_asking import TrialAsking
+from pilotfish.manifests.store import Store
+from tests.daemon.control.governed import save
 from tests.fakes.state import SHARED
 
 PROMPTS = {"workloads": [{"name": "count", "prompt": "Say the words one two three, then one two three again."}]}
@@ -37,6 +39,14 @@ def test_without_execute_it_tells_the_plan_and_runs_nothing(asked, tmp_path):
     assert result.exit_code == 0
     assert "16 answers (1 cold, 2 plain, 6 draft, 7 oracle) of at most 64 tokens" in result.output
     assert not (tmp_path / "r").exists()
+
+
+def test_the_plan_has_the_models_own_drafters(home, config, tiny):
+    Store(home / "models").add_gguf("tiny:1m", tiny)
+    words = ("validate", "tiny:1m", "--engine", "llama")
+    assert "drafters: suffix;" in invoke(*words).output
+    save(config, '[models."tiny:1m"]\ndrafters = []\n')
+    assert "drafters: none;" in invoke(*words).output
 
 
 @pytest.mark.model

@@ -172,7 +172,7 @@ def test_where_promotion_is_required_only_promoted_drafters_draft(tmp_path):
     assert not plain[1].speculated
     assert (generator.standing.state, generator.order) == ("plain", ())
     assert "no drafter is promoted" in generator.standing.reason
-    promotions.promote(PromotionSubject.of(pin, engine.engine, engine.lane), "scripted", {}, "")
+    promotions.promote(PromotionSubject.of(pin, engine.engine, engine.lane), "scripted", {}, "", [(1, 2)])
     generator.reconfigure(wanted)
     drafted = ask(generator)
     assert drafted[1].speculated

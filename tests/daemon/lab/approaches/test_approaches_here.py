@@ -56,8 +56,38 @@ def test_stocks_modes_are_compared_with_stock():
     assert stock[1].drafted.server == ("/bin/llama-server", "--model-draft", "/m.gguf")
 
 
-def test_a_bundled_assistant_is_for_a_stock_server_that_knows_how():
-    bundles = {"config": Config(), "engine": "llama", "audit": Audit(draft_tensors=3)}
-    assert "the bundled assistant" in approaches_here(Machinery(**bundles))[1]
-    able = {"server": Path("/s"), "server_modes": ("draft-mtp",)}
-    assert titles(Machinery(**bundles, **able))[-1] == "the bundled assistant"
+def test_a_drafter_gets_the_file_that_was_found_for_the_name():
+    machinery = Machinery(Config(), "llama", small="tiny", small_path=Path("/blobs/sha256-aa"))
+    (_, mine, *_), _ = approaches_here(machinery)
+    assert mine.about == "tiny drafts"
+    assert mine.drafted.drafters.tables == {"llama": {"model": "/blobs/sha256-aa"}}
+
+
+BUNDLES = {"config": Config(), "engine": "llama", "audit": Audit(draft_tensors=3)}
+ABLE = {"server": Path("/s"), "server_modes": ("draft-mtp",)}
+
+
+def test_an_assistant_that_needs_activations_is_for_a_stock_server_that_hands_them_over():
+    for server in ({}, {"server": Path("/s"), "server_modes": ("ngram-simple",)}):
+        reason = approaches_here(Machinery(**BUNDLES, **server))[1]["the bundled assistant"]
+        assert reason.startswith("its draft layers need the model's activations")
+        assert "--llama-server PATH" in reason
+    inside = approaches_here(Machinery(**BUNDLES, **ABLE))[0][-1]
+    assert (inside.title, inside.drafted.server[1:]) == ("the bundled assistant", ("--spec-type", "draft-mtp"))
+    layer = {"assistant": Path("/mtp"), "why_no_model": "its draft layers (gemma4_mtp) need the model's activations"}
+    beside = approaches_here(Machinery(**BUNDLES, **ABLE, **layer))[0][-1]
+    assert beside.drafted.server[1:] == ("--spec-type", "draft-mtp", "--model-draft", "/mtp")
+    assert "gemma4_mtp" in approaches_here(Machinery(**BUNDLES, **layer))[1]["the bundled assistant"]
+
+
+def test_an_assistant_that_is_a_complete_model_drafts_here_and_there(monkeypatch):
+    machinery = Machinery(**BUNDLES, **ABLE, assistant=Path("/small"))
+    mine, theirs = approaches_here(machinery)[0][-2:]
+    assert (mine.title, theirs.title) == ("the bundled assistant by llama", "stock with the bundled assistant")
+    assert mine.drafted.drafters.tables == {"llama": {"model": "/small"}}
+    assert theirs.drafted.server == ("/s", "--model-draft", "/small")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found, missing = approaches_here(Machinery(**BUNDLES, assistant=Path("/small")))
+    assert [approach.title for approach in found] == ["suffix"]
+    assert "pip install 'pilotfish[llama]'" in missing["the bundled assistant by llama"]
+    assert "--llama-server PATH" in missing["stock with the bundled assistant"]

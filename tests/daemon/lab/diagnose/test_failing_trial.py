@@ -26,13 +26,14 @@ def failing(differs_at, **more):
 
 def test_the_round_that_gave_the_first_other_id_is_compared_with_a_plain_step():
     receipt = a_receipt()
+    receipt = replace(receipt, settings=replace(receipt.settings, gpu_layers=7))
     asked = reproduction_of(receipt, failing(4))  # 22, the third of the second round
     assert asked.prefix == (*range(3, 15), 7, 9, 20, 21)
     assert (asked.plain.width, asked.other.width) == (1, 4)
     assert asked.plain.setting == asked.other.setting == receipt.settings.lane.setting
     assert asked.following == (22,)
     assert asked.rounds == (PastRound(3, (7, 8), 2), PastRound(4, (20, 21, 22), 2))
-    assert (asked.prompt, asked.lane, asked.n_ctx, asked.threads) == (12, (1, 2, 3), 1024, 2)
+    assert (asked.prompt, asked.lane, asked.n_ctx, asked.threads, asked.gpu_layers) == (12, (1, 2, 3), 1024, 2, 7)
     assert asked.weights == ("sha256:" + "a" * 64,)
 
 

@@ -44,6 +44,7 @@ def surroundings(
         "ollama_url": "http://127.0.0.1:11434",
         "ollama_version": "0.33.2",
         "engines": ENGINES,
+        "ollamas_llama": "",
         "store": Store(Path("/nowhere")),
         "models": (),
         "skipped": (),

@@ -98,6 +98,21 @@ def test_an_announced_assistant_is_a_note(tmp_path, found):
     assert (Level.NOTE, "it bundles an assistant (1 tensor)") in found()
 
 
+@pytest.mark.parametrize(
+    ("architecture", "what"),
+    [
+        ("llama", "it bundles a complete small model to draft with"),
+        ("gemma4_mtp", "it bundles an assistant (1 layer)"),
+    ],
+)
+def test_a_draft_layer_is_told_by_whether_it_can_draft_by_itself(tmp_path, found, architecture, what):
+    tensors = ("token_embd.weight", "blk.0.attn_norm.weight")
+    draft = tiny_gguf(tmp_path / "draft.gguf", architecture=architecture, tensors=tensors).read_bytes()
+    target = tiny_gguf(tmp_path / "m.gguf").read_bytes()
+    write_model(tmp_path / "models", "m", [(media.MODEL, target), (media.DRAFT, draft)])
+    assert (Level.NOTE, what) in found()
+
+
 def test_the_assistant_in_an_mlx_model_is_found_whatever_its_config_counts(tmp_path, found):
     tensors = [(media.TENSOR, safetensors_bytes(name), name) for name in ("model.norm", "draft.norm")]
     write_model(tmp_path / "models", "m", tensors, {"model_format": "safetensors", "mtp_layers": 0})
@@ -130,6 +145,14 @@ def test_other_builds_make_a_certificate_void(tmp_path, found):
     add(tmp_path)
     certify(tmp_path, weights_of(tmp_path), {**ENGINES, "ik": "c" * 64})
     assert found() == [(Level.WARNING, "it was certified with another build of ik")]
+
+
+def test_a_runner_under_ollama_computes_with_ollamas_own_library(tmp_path, found):
+    add(tmp_path)
+    certify(tmp_path, weights_of(tmp_path), {**ENGINES, "llama": "d" * 64}, prompt_ratio=1.0)
+    assert found(ollamas_llama="d" * 64) == []
+    what = "it was certified with another build of llama, neither the one here nor that of Ollama 0.33.2"
+    assert found(ollamas_llama="e" * 64) == [(Level.WARNING, what)]
 
 
 def test_a_tag_that_moved_is_noticed(tmp_path, found):

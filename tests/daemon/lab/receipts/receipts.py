@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pilotfish.daemon.lab.receipts.receipt_types import (
     Arrival,
+    ControlRecord,
     DrafterJudgement,
     PinnedWeights,
     Receipt,
@@ -15,6 +16,7 @@ from pilotfish.daemon.lab.receipts.receipt_types import (
     RunPins,
     RunSettings,
     RunVerdict,
+    ServedBy,
     TrialKind,
     TrialRecord,
     TrialTimes,
@@ -60,7 +62,14 @@ def a_receipt(**more) -> Receipt:
         a_trial("plain-quote-1", TrialKind.PLAIN, verdict=TrialVerdict.REFERENCE, rounds=steps),
         a_trial("suffix-2-quote-1", compared_with="plain-quote-1", table={"model": "/home/me/x.gguf", "n": 3}),
         a_trial(
-            "control-quote-1", TrialKind.CONTROL, rounds=(), tokens=2, prompt_ids=None, output_ids=None, text="a b"
+            "control-quote-1",
+            TrialKind.CONTROL,
+            rounds=(),
+            tokens=2,
+            prompt_ids=None,
+            output_ids=None,
+            text="a b",
+            control=0,
         ),
     )
     setting = EngineSetting(environment=(("GGML_X", "1"),))
@@ -93,5 +102,6 @@ def a_receipt(**more) -> Receipt:
         verdict=RunVerdict.PASSED,
         load_seconds=1.5,
         judgements=(judgement,),
+        controls=(ControlRecord("http://127.0.0.1:11434", "0.33.2", ServedBy.STOCK),),
     )
     return replace(receipt, **more)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
+from pilotfish.daemon.cli import cli
 from pilotfish.daemon.lab.receipts.receipt_folder import damages_of, read_receipt, read_trial, write_receipt
 from pilotfish.daemon.lab.receipts.receipt_types import TrialVerdict
 from pilotfish.daemon.lab.receipts.redaction import redacted
@@ -33,6 +36,14 @@ def test_a_changed_byte_is_found_and_named(folder, name):
     assert [damage.file for damage in damages_of(folder)] == [name]
     with pytest.raises(UsageError, match=f"{name}: changed"):
         read_receipt(folder)
+
+
+def test_verifying_hashes_every_file_once(folder, monkeypatch):
+    hashed, sha256 = [], hashlib.sha256
+    monkeypatch.setattr(hashlib, "sha256", lambda data: hashed.append(data) or sha256(data))
+    done = CliRunner().invoke(cli, ["receipt", "verify", str(folder)])
+    assert done.exit_code == 0, done.output
+    assert sorted(hashed) == sorted(p.read_bytes() for p in folder.rglob("*.*"))
 
 
 def test_a_file_that_went_or_came_is_named(folder):

@@ -25,9 +25,31 @@ def with_verdict(verdict, **settings):
 def test_the_last_run_decides(tmp_path):
     promotions = Promotions(tmp_path)
     (said,) = settle_promotions(promotions, LOADED, with_verdict(RunVerdict.PASSED), "here")
-    assert "suffix is promoted" in said
+    assert said.startswith("suffix is promoted for ")
+    assert said.endswith(" in lanes that have the widths 3")
     assert promotions.among(PLACE, Drafters()) == ("suffix",)
     (said,) = settle_promotions(promotions, LOADED, with_verdict(RunVerdict.FAILED), "here")
+    assert "is no more" in said
+    assert promotions.among(PLACE, Drafters()) == ()
+
+
+def test_a_promotion_rests_on_the_widths_that_the_drafters_rounds_had(tmp_path):
+    promotions = Promotions(tmp_path)
+    list(settle_promotions(promotions, LOADED, with_verdict(RunVerdict.PASSED), "here"))
+    for widths, holds in (((1, 3), True), ((1, 2, 4), False)):
+        lane = replace(LOADED.engine.lane, widths=widths)
+        assert promotions.promoted(PromotionSubject.of(LOADED.pin, LOADED.engine.engine, lane), "suffix", {}) is holds
+
+
+def test_a_run_in_a_lane_without_these_widths_takes_it_back_only_where_ids_differed(tmp_path):
+    promotions = Promotions(tmp_path)
+    list(settle_promotions(promotions, LOADED, with_verdict(RunVerdict.PASSED), "here"))
+    narrow = subject(FakeEngine(widths=(1, 2)))
+    missed = replace(with_verdict(RunVerdict.NOT_PROMOTED), verdict=RunVerdict.NOT_PROMOTED)
+    assert list(settle_promotions(promotions, narrow, missed, "here")) == []
+    assert promotions.among(PLACE, Drafters()) == ("suffix",)
+    failed = replace(with_verdict(RunVerdict.FAILED), verdict=RunVerdict.FAILED)
+    (said,) = settle_promotions(promotions, narrow, failed, "here")
     assert "is no more" in said
     assert promotions.among(PLACE, Drafters()) == ()
 

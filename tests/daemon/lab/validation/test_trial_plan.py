@@ -38,15 +38,15 @@ def test_lengths_that_the_lane_cuts_to_one_are_tried_once():
 
 
 def test_every_trial_has_a_name_of_its_own_that_can_be_a_file():
-    trials = a_plan(oracle_cases=True, control=True).trials()
+    trials = a_plan(oracle_cases=True, controls=2).trials()
     names = [trial.name(number) for number, trial in enumerate(trials)]
     assert len(set(names)) == len(names)
     assert all(NAME.fullmatch(name) for name in names)
 
 
 def test_the_cost_counts_every_answer():
-    plan = a_plan(oracle_cases=True, control=True)
-    assert plan.cost().startswith(f"{len(plan.trials())} answers (1 cold, 4 plain, 8 draft, 14 oracle, 5 control)")
+    plan = a_plan(oracle_cases=True, controls=2)
+    assert plan.cost().startswith(f"{len(plan.trials())} answers (1 cold, 4 plain, 8 draft, 14 oracle, 10 control)")
 
 
 @pytest.mark.parametrize("text", ["", "2,x", "0", "64", "2,,4"])

@@ -9,11 +9,14 @@ from dataclasses import replace
 
 import pytest
 
+from pilotfish.daemon.config.types import Speculation
+from pilotfish.daemon.drafters.pool import DrafterPool
 from pilotfish.daemon.lab.fakes import FakeEngine
 from pilotfish.daemon.lab.fakes.fake_engine import FakeSession
 from pilotfish.daemon.lab.receipts.receipt_summary import summary
 from pilotfish.daemon.lab.receipts.receipt_types import RunVerdict, TrialKind, TrialVerdict
 from pilotfish.daemon.lab.validation import oracle_cases
+from pilotfish.daemon.lab.validation.round_watch import RoundWatch
 from pilotfish.daemon.lab.workloads import MODES
 from tests.daemon.lab.validation.validating import PROMPTS, a_course
 
@@ -144,6 +147,28 @@ def test_with_auto_the_controller_knows_what_taking_a_block_back_takes():
     auto = [trial for trial in receipt.trials if trial.kind is TrialKind.DRAFT]
     assert sum(trial.tokens for trial in auto) == 100 * len(PROMPTS)
     assert sum(trial.proposed for trial in auto) == 0  # whatever is right of it, a minute is not made up for
+
+
+def test_with_auto_the_configs_own_limits_are_in_force_and_with_a_length_none(monkeypatch):
+    made, controller, guards = [], RoundWatch.controller, DrafterPool.guards
+
+    def limited(watch, costs, **limits):
+        made.append(tuple(limits.values()))
+        return controller(watch, costs, **limits)
+
+    def patient(pool, registry, prompt, seconds):
+        made.append(seconds)
+        return guards(pool, registry, prompt, seconds)
+
+    monkeypatch.setattr(RoundWatch, "controller", limited)
+    monkeypatch.setattr(DrafterPool, "guards", patient)
+    own = Speculation(enabled=False, max_loss=0.5, max_width=3, deadline_ms=40, require_promotion=True)
+    course = replace(a_course(drafters={"suffix": {}}, oracle_cases=False, repeats=1), speculation=own)
+    course.plan = replace(course.plan, prompts=("tale",), lengths=("4", "auto"))
+    receipt = course.run()
+    general = (Speculation().max_width, Speculation().max_loss)
+    assert made[-4:] == [60.0, general, 0.04, (3, 0.5)]
+    assert receipt.settings.speculation == own
 
 
 def test_a_length_is_asked_for_as_far_as_the_lane_holds_it_whatever_people_are_limited_to():
