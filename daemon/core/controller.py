@@ -12,7 +12,9 @@ Everything is measured here, on this machine, while it runs:
 
 Drafters that cost microseconds are asked at every position, whether or not their tokens are verified: what they said is
 compared with what was committed, so nothing has to be risked to learn what they are worth. Those that cost time rest
-while the account is empty, and are tried again at growing distances.
+while the account is empty, and are tried again at growing distances. An empty account is no reason to stop looking: now
+and then what those at hand say is followed without being verified, and what it would have won may be staked
+(`forgone.Forgone`).
 
 What a block is worth. With E tokens expected of a forward that takes c seconds longer than a plain step of p seconds,
 `(E - 1) p - PRICE c - CAUTION c^2 / s` seconds, and it has to be more than MARGIN of a plain step. PRICE is above 1
@@ -28,13 +30,15 @@ The clock is the caller's, so that tests can run on a fake one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.daemon.core.acceptance import confidences
 from pilotfish.daemon.core.company import ALONE
 from pilotfish.daemon.core.costs import OPTIMISM, CostModel, Option, Round
+from pilotfish.daemon.core.forgone import Forgone
 from pilotfish.daemon.core.going_back import GoingBack
 from pilotfish.daemon.core.measured_costs import STALL
 from pilotfish.hooks.types import Proposal
@@ -48,6 +52,8 @@ FIRST_PARK, LAST_PARK = 8, 256  # committed tokens to wait before trying again
 CHEAP = 0.0075  # plain steps: drafters that take no longer are asked in every round
 PLAIN_SAMPLES = 2  # plain steps to time before the first round
 PLAIN_REFRESH = 64  # rounds after which a plain step is timed again
+LOOK = 8  # rounds between looks at what is proposed, at least, while the account cannot pay for asking
+LOOKING = 0.001  # of the plain time: what looks may cost besides
 PATIENCE = 2.0  # times what a proposal should take: how long it is waited for
 
 
@@ -91,6 +97,9 @@ class Controller:
         self._asked = False  # whether the last plan asked the drafters
         self._parked = 0  # committed tokens until the next try
         self._park_for = FIRST_PARK
+        self._forgone = Forgone()
+        self._since_look = LOOK  # rounds
+        self._looking = False
         self.gain = 0.0
         self.company = ALONE
 
@@ -99,15 +108,30 @@ class Controller:
         """Whether drafters that cost time rest because they did not pay."""
         return self._parked > 0
 
+    @property
+    def looking(self) -> bool:
+        """Whether the last plan asked only those that cost next to nothing, to see what they are worth now."""
+        return self._looking
+
     def plan(self, position: int, room: int) -> int:
         """How many tokens to ask the drafters for: 0 means a plain step. `room` is the most that is of use."""
         unmeasured = self._costs.samples(self._plain_width, position, self._sharing(self._plain_width)) < PLAIN_SAMPLES
-        rests = unmeasured or self._since_plain >= PLAIN_REFRESH or (self._parked > 0 and not self._cheap)
-        self._asked = bool(self._widths) and not rests and room > 0
+        may_ask = bool(self._widths) and not unmeasured and self._since_plain < PLAIN_REFRESH and room > 0
+        self._asked = may_ask and (self._parked == 0 or self._cheap)
         if self._asked and not self.affords(self._costs.drafting):
             self._asked = False
             self._costs.doubt_drafting()
-        return min(room, self._widths[-1] - 1) if self._asked else 0
+        self._looking = may_ask and not self._asked and self._looks()
+        return min(room, self._widths[-1] - 1) if self._asked or self._looking else 0
+
+    def _looks(self) -> bool:
+        """Whether it is time for another look, at drafters that the account cannot pay for."""
+        self._since_look += 1
+        dear = self._costs.drafting > LOOKING * self._since_look * self._plain_step
+        if self._forgone.following or self._since_look < LOOK or dear:
+            return False
+        self._since_look = 0
+        return True
 
     def plain(self, position: int) -> Choice:
         """What a proposal must beat."""
@@ -121,11 +145,17 @@ class Controller:
         `waited` are the seconds that were spent waiting for it, which the account still has to pay. `room` is what
         `plan` said: no forward has more than that many tokens behind the pending one.
         """
+        spent = self._costs.drafting + waited
+        return self._best_within(self._slack - spent, self._own - spent, proposal, drafter, position, room)
+
+    def _best_within(
+        self, slack: float, unseen: float, proposal: Proposal, drafter: str, position: int, room: int | None
+    ) -> Choice:
+        """`best_length`, with `slack` seconds that may be lost, or `unseen` in a forward whose cost is a guess."""
         best = self.plain(position)
         plain = self.plain_step(position)
         if not proposal or not plain:
             return best
-        slack = self._slack - self._costs.drafting - waited
         expected = self.expected(proposal, drafter)
         going_back = self._going_back(position, plain)
         for option in self._options(position, plain):
@@ -133,15 +163,49 @@ class Controller:
                 break
             k = min(option.width - 1, len(proposal))
             again, worst = going_back.of(expected, k, option.width) if going_back else (0.0, 0.0)
-            extra = option.cost - plain + worst
-            if extra <= slack:  # the loss if nothing is right
-                stake = CAUTION * extra * extra / slack if extra > 0 else 0.0
+            extra, most = option.cost - plain + worst, slack if option.known else unseen
+            if extra <= most:  # the loss if nothing is right
+                stake = CAUTION * extra * extra / most if extra > 0 else 0.0
                 worth = (expected[k] - 1) * plain - PRICE * (option.price - plain + again) - stake
                 if worth > best.worth:
                     best = Choice(k, worth, option.width)
             if k == len(proposal):
                 break
         return best
+
+    def forgo(self, heard: Iterable[tuple[str, Proposal]], position: int, room: int) -> None:
+        """Nothing was verified of these drafters' proposals: follow what would have been, if the account allowed it."""
+        if self._forgone.following:
+            return
+        best = self.plain(position)
+        tokens: tuple[int, ...] = ()
+        for drafter, proposal in heard:
+            choice = self._best_within(math.inf, -math.inf, proposal, drafter, position, room)
+            if choice.worth > best.worth:
+                best, tokens = choice, proposal.tokens[: choice.k]
+        if tokens:
+            wins, most = self._wins(best, position)
+            self._forgone.follow(tokens, wins, most)
+
+    def _wins(self, choice: Choice, position: int) -> tuple[Sequence[float], float]:
+        """What the block wins with 0, 1, ... right tokens, and what it can lose."""
+        plain = self.plain_step(position) or 0.0
+        options = {option.width: option.cost for option in self._options(position, plain)}
+        again = self._costs.going_back_at(position)
+        cost = options[choice.width]
+        if self.company.requests == 1:  # as it was seen, a stall or not
+            cost = max(cost, self._costs.cost(choice.width, position) or cost)
+        wins = [
+            (1 + right) * plain - cost - (again[right] if right + 1 < choice.width and again else 0.0)
+            for right in range(choice.k + 1)
+        ]
+        return wins, cost + max(again, default=0.0)  # and a plain step, for what asking takes
+
+    def committed(self, tokens: Sequence[int]) -> None:
+        """What a round committed, before `observe_round`."""
+        self._forgone.committed(tokens)
+        if self._forgone.credit > 0:
+            self._parked, self._park_for = 0, FIRST_PARK
 
     def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
         """`best_length`, the number alone."""
@@ -188,7 +252,7 @@ class Controller:
         """Learn from a round and settle the account."""
         drafting = self._drafting(round)
         self._costs.observe_round(round)
-        if self._asked:
+        if self._asked or self._looking:
             self._costs.observe_drafting(round.draft_seconds - round.waited)
         self._plain_step = (self.plain_step(round.position) or 0.0) + self._costs.per_token
         plain = round.committed * self._plain_step
@@ -199,6 +263,7 @@ class Controller:
             self._since_plain += 1
             won = plain - drafting - self._decoding(round)
             self._costs.drafts.won(round.drafter, won)
+            self._forgone.spend(-won if won < 0 else 0.0)
             self._settle(won)
         else:
             self._since_plain = 0
@@ -251,6 +316,7 @@ class Controller:
             "plain_step": self._plain_step,
             "plain_total": self._plain_total,
             "allowed_loss": self._allowed,
+            "credit": self._forgone.credit,
             "parked": self._parked,
             "park_for": self._park_for,
             "proposed": self._widths[-1] - 1 if self._widths else 0,
@@ -285,7 +351,15 @@ class Controller:
 
     @property
     def _slack(self) -> float:
-        """Seconds that may be lost now."""
+        """Seconds that may be lost now, with what was seen to be forgone."""
+        own, credit = self._own, self._forgone.credit
+        if credit <= 0 or own < -self._max_loss * self._plain_total - self._forgone.most:
+            return own
+        return max(own, 0.0) + credit
+
+    @property
+    def _own(self) -> float:
+        """Seconds of them that both accounts have left."""
         of_all = self._costs.gain + self._max_loss * self._costs.plain_total + GRACE * self._plain_step
         return min(self.gain + self._allowed, of_all)
 
@@ -318,7 +392,8 @@ class Controller:
         requests = self._sharing(width)
         cost = self._costs.shared(requests, width, position, self._sharing(self._plain_width))
         share = (cost or 0.0) / requests
-        return Option(width, share, share if self._costs.cost(width, position, requests) else OPTIMISM * share)
+        known = self._costs.cost(width, position, requests) is not None
+        return Option(width, share, share if known else OPTIMISM * share, known)
 
     def expected(self, proposal: Proposal, drafter: str) -> list[float]:
         """Expected committed tokens when the first k proposed ones are verified, for k = 0, 1, ..."""

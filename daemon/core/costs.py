@@ -37,6 +37,7 @@ class Option:
     width: int
     cost: float
     price: float
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class CostModel:
             if above < len(measured):  # a stall may have met the wider one
                 slope = min(slope, (known[measured[above]] - known[below]) / (measured[above] - below))
             guess = known[below] + slope * (width - below)
-            options.append(Option(width, guess, OPTIMISM * guess))
+            options.append(Option(width, guess, OPTIMISM * guess, known=False))
         return options
 
     def _known(self, position: int, plain: float) -> dict[int, float]:

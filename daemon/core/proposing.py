@@ -68,17 +68,20 @@ class Proposing:
             return draft
         best = self._controller.plain(position)
         guards = self._guards
-        if self._controller.parked:  # who costs time rests
+        if self._controller.parked or self._controller.looking:  # who costs time rests
             guards = [guard for guard in guards if not guard.awaited]
         for guard in guards:
             best = self._consider(draft, best, guard, guard.propose(k), k)
         for guard in guards:
             if guard.awaited:
                 best = self._wait(draft, best, guard, k)
+        if draft.guard is None and draft.heard:
+            self._controller.forgo([(guard.name, proposal) for guard, proposal in draft.heard], position, k)
         return draft
 
     def observe(self, draft: Draft, committed: Sequence[int]) -> None:
         """Learn how right the proposals were that lost: they can be compared with what was committed as well."""
+        self._controller.committed(committed)
         for guard, proposal in draft.heard:
             if guard is not draft.guard:
                 right = shared_prefix(proposal.tokens, committed)

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pilotfish.daemon.core.company import Company
-from pilotfish.daemon.core.controller import GRACE, MAX_LOSS, Controller, Eager
+from pilotfish.daemon.core.controller import GRACE, LOOK, MAX_LOSS, Controller, Eager
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
@@ -168,7 +168,8 @@ def test_the_loss_stays_within_the_account_whatever_costs_and_acceptance_are(
     drafter = ScriptedDrafter(guess, confidence=confidence)
     result = answer(engine, request(n), [drafter], controller=controller, clock=clock)
     assert result.ids == ids
-    assert clock.now <= plain_seconds + MAX_LOSS * n * PLAIN + GRACE * PLAIN + surprise + 1e-9
+    credit = MAX_LOSS * n * PLAIN + max(costs.values())  # at most: what a block that was followed would have won
+    assert clock.now <= plain_seconds + MAX_LOSS * n * PLAIN + GRACE * PLAIN + credit + surprise + 1e-9
 
 
 def test_a_quick_drafter_is_asked_at_every_position_and_used_as_soon_as_it_is_right():
@@ -182,6 +183,45 @@ def test_a_quick_drafter_is_asked_at_every_position_and_used_as_soon_as_it_is_ri
     _, _, engine = run(CHEAP, ScriptedDrafter(late, confidence=0.5), 700)
     assert len(set(range(500)) - set(asked)) < 20  # but for the plain steps that are timed
     assert max(engine.widths[-20:]) > 1
+
+
+def in_debt(seconds: float = 0.5) -> CostModel:
+    """Of a model whose requests have lost a little more than they may."""
+    model = CostModel(tuple(range(1, 17)))
+    model.seed((width, 64, cost) for width, cost in CHEAP.items())
+    model.plain_total = seconds / MAX_LOSS
+    model.gain = -seconds - 5 * PLAIN
+    return model
+
+
+def test_an_account_in_debt_is_paid_back_by_drafts_that_turn_out_right():
+    _, seconds, engine = run(CHEAP, perfect(400), 400, in_debt())
+    assert max(engine.widths) == 16
+    assert seconds < 0.6 * 400 * PLAIN
+
+
+def test_in_debt_it_is_seldom_looked_at_drafts_and_none_is_verified_that_is_wrong():
+    ids, asked = plain(220).ids, []
+
+    def wrong(history, k):
+        asked.append(at := len(history) - len(PROMPT))
+        return [(token + 1) % FakeEngine().n_vocab for token in ids[at : at + k]]
+
+    _, _, engine = run(CHEAP, ScriptedDrafter(wrong), 200, in_debt())
+    assert 10 < len(asked) <= 200 / LOOK + 1
+    assert max(engine.widths[1:]) == 1
+
+
+def test_a_drafter_that_is_right_only_until_it_is_believed_loses_what_was_forgone_and_no_more():
+    """In debt it is right for 24 tokens, then wrong for as many, and so on."""
+    ids = plain(600).ids
+
+    def fickle(history, k):
+        at = len(history) - len(PROMPT)
+        return ids[at : at + min(k, 24 - at % 24)] if at // 24 % 2 == 0 else [0] * k
+
+    _, seconds, _ = run(CHEAP, ScriptedDrafter(fickle, confidence=0.9), 600, in_debt())
+    assert seconds <= 600 * PLAIN * (1 + 2 * MAX_LOSS) + GRACE * PLAIN + CHEAP[16]
 
 
 def test_requests_that_lose_do_not_each_lose_a_grace_of_their_own():
