@@ -15,11 +15,9 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests import safetensors
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
-from pilotfish.manifests.manifest import Layer, Manifest, ModelConfig
+from pilotfish.manifests.manifest import DRAFT_FOLDER, DRAFT_PREFIX, Layer, Manifest, ModelConfig
 from pilotfish.manifests.store import Store
 
-DRAFT_PREFIX = "draft."  # of tensors, unless the config's draft object names another
-DRAFT_FOLDER = "draft/"  # of named JSON files
 DRAFT_TENSOR_MARKS = ("mtp.", ".mtp.", ".nextn.")
 WEIGHT_WORDS = frozenset({"adapter", "draft", "lora", "projector", "tensor"})
 WEIGHT_BYTES = 16 << 20  # an unknown layer as large as this is no metadata
