@@ -1,12 +1,15 @@
 import json
 import struct
+import time
 
 import numpy as np
 import pytest
 
 from pilotfish.hooks.errors import BrokenModel
+from pilotfish.manifests import layer_digests
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.quantization import Quantization
+from pilotfish.manifests.remembered import SETTLED_SECONDS
 from pilotfish.manifests.tensor_layers import TensorLayers
 from tests.manifests.builders import damage, safetensors_bytes, safetensors_of, write_model
 
@@ -132,6 +135,20 @@ def test_other_bytes_under_the_same_header_are_seen_by_their_digest(opened, tmp_
     path.write_bytes(path.read_bytes()[:-2] + b"\1\2")
     with pytest.raises(BrokenModel, match=r"m:latest: tensor layer b: .*was damaged"):
         found.verify(tmp_path / "state")
+
+
+def test_blobs_are_hashed_once_for_each_state_of_all(opened, tmp_path, monkeypatch):
+    found = opened(("a", safetensors_bytes("a")), ("b", safetensors_bytes("b")))
+    time.sleep(2 * SETTLED_SECONDS)
+    hashed = []
+    monkeypatch.setattr(layer_digests, "verify_blob", lambda path, *_: hashed.append(path))
+    assert not found.verified_before(tmp_path / "state")
+    for _ in range(2):
+        found.verify(tmp_path / "state")
+    assert len(hashed) == 3  # two tensors and config.json
+    assert found.verified_before(tmp_path / "state")
+    found.path_of("a").touch()
+    assert not found.verified_before(tmp_path / "state")
 
 
 @pytest.mark.parametrize(
