@@ -25,10 +25,10 @@ verified together.
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`, `AsksForHidden`, of its
 sessions `TakesHidden`; `CountsDrafterIds`; `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`,
-`TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RestoresStates`,
-`RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast` and `HasHidden`; of its sessions, `ShiftsContext` and
-`GivesHidden`; of its probes, `ReadsLogits`, `StepsTogether`, `ReadsPromptsApart`, `TellsEdges`, `RestoresStates` and
-`InspectsForwards`.
+`TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`,
+`RestoresStates`, `RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast` and `HasHidden`; of its sessions,
+`ShiftsContext` and `GivesHidden`; of its probes, `ReadsLogits`, `StepsTogether`, `ReadsPromptsApart`, `TellsEdges`,
+`RestoresStates` and `InspectsForwards`.
 """
 
 from __future__ import annotations
