@@ -40,7 +40,14 @@ class PlannedBlob:
 
     @property
     def size(self) -> int:
+        """Bytes of its tensors."""
         return sum(tensor.place.size for tensor in self.tensors.values())
+
+    @property
+    def linkable(self) -> FolderTensor | None:
+        """The tensor of which there is a file already that could be this blob."""
+        (name, tensor), *more = self.tensors.items()
+        return tensor if not more and tensor.alone and tensor.place.name == name else None
 
 
 def import_folder(
@@ -60,7 +67,7 @@ def import_folder(
     """
     blobs = plan_blobs(folder) + ([_as_draft(blob) for blob in plan_blobs(draft)] if draft else [])
     size = sum(blob.size for blob in blobs)
-    _need_room(root, size)
+    _need_room(root, sum(blob.size for blob in blobs if not blob.linkable))
     layers, done = [], 0
     for blob in blobs:
         progress(done, size)
@@ -116,14 +123,14 @@ def _as_draft(blob: PlannedBlob) -> PlannedBlob:
 
 
 def _write(root: Path, blob: PlannedBlob) -> Layer:
-    (first, *more) = blob.tensors.items()
     try:
-        if not more and first[1].alone and first[1].place.name == first[0]:
-            return add_file(root, first[1].path, media.TENSOR, blob.name)
+        if blob.linkable:
+            return add_file(root, blob.linkable.path, media.TENSOR, blob.name)
         tensors = [_new(name, tensor) for name, tensor in blob.tensors.items()]
         return add_tensors(root, blob.name, tensors, blob.metadata)
     except BrokenModel as error:
-        raise BrokenModel(f"{first[1].path} changed while it was read: {error}") from error
+        source = next(iter(blob.tensors.values())).path
+        raise BrokenModel(f"{source} changed while it was read: {error}") from error
 
 
 def _new(name: str, tensor: FolderTensor) -> NewTensor:
