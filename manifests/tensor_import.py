@@ -10,7 +10,7 @@ folder has one by one stay so, where Ollama's own `create` would stack them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,15 +65,20 @@ def import_folder(
     name is replaced. Raises UsageError for weights in a format that MLX does not have, BrokenModel for a folder that
     changes meanwhile, and WorldError where the disk has too little room.
     """
-    blobs = plan_blobs(folder) + ([_as_draft(blob) for blob in plan_blobs(draft)] if draft else [])
-    size = sum(blob.size for blob in blobs)
-    _need_room(root, sum(blob.size for blob in blobs if not blob.linkable))
-    layers, done = [], 0
-    for blob in blobs:
-        progress(done, size)
-        layers.append(_write(root, blob))
-        done += blob.size
-    layers += _file_layers(root, folder, "") + (_file_layers(root, draft, DRAFT_FOLDER) if draft else [])
+    own, drafts = plan_blobs(folder), [_as_draft(blob) for blob in plan_blobs(draft)] if draft else []
+    _need_room(root, sum(blob.size for blob in own + drafts if not blob.linkable))
+    size, done = sum(blob.size for blob in own + drafts), 0
+
+    def written(blobs: Sequence[PlannedBlob]) -> Iterator[Layer]:
+        nonlocal done
+        for blob in blobs:
+            progress(done, size)
+            yield _write(root, blob)
+            done += blob.size
+
+    layers = [*written(own), *_file_layers(root, folder, "")]
+    if draft:
+        layers += [*written(drafts), *_file_layers(root, draft, DRAFT_FOLDER)]
     if template:
         layers.append(add_bytes(root, template.encode(), media.TEMPLATE))
     progress(size, size)
