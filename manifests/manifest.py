@@ -30,6 +30,9 @@ MESSAGES = PREFIX + "messages"
 LICENSE = PREFIX + "license"
 EMBED = PREFIX + "embed"  # deprecated; Ollama ignores it
 
+DRAFT_PREFIX = "draft."  # of a bundled drafter's tensors, unless the config's draft object names another
+DRAFT_FOLDER = "draft/"  # of its named JSON files
+
 WEIGHT_TYPES = frozenset({MODEL, PROJECTOR, ADAPTER, DRAFT, TENSOR})
 METADATA_TYPES = frozenset({JSON, TEMPLATE, PROMPT, SYSTEM, PARAMS, MESSAGES, LICENSE, EMBED, CONFIG_TYPE})
 
@@ -81,6 +84,13 @@ class DraftConfig:
     """The config blob's `draft` object: a drafter stored in the same manifest."""
 
     tensor_prefix: str = ""
+    architecture: str = ""
+    config: str = ""  # the name of its config.json: "draft/config.json"
+
+    @property
+    def folder(self) -> str:
+        """What the names of its JSON layers begin with."""
+        return self.config.removesuffix("config.json") if self.config.endswith("/config.json") else DRAFT_FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +139,12 @@ def parse_config(data: bytes, where: str) -> ModelConfig:
         remote_host=_text(table, "remote_host"),
         capabilities=_texts(table, "capabilities"),
         context_length=_number(table, "context_length"),
-        draft=DraftConfig(_text(draft, "tensor_prefix")) if isinstance(draft, Mapping) else None,
+        draft=_draft(draft) if isinstance(draft, Mapping) else None,
     )
+
+
+def _draft(table: Mapping[str, Any]) -> DraftConfig:
+    return DraftConfig(_text(table, "tensor_prefix"), _text(table, "architecture"), _text(table, "config"))
 
 
 def _object(data: bytes, where: str) -> Mapping[str, Any]:

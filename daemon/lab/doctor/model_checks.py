@@ -127,6 +127,8 @@ def _drafts(around: Surroundings, subject: Patient) -> Iterator[Finding]:
         yield Finding(Level.WARNING, subject.name, what, why)
     else:
         why = "it needs the target's own activations, which stock's server has: where Ollama asks for it, stock serves"
+        if audit.assistant:
+            why = f"{audit.assistant.summary}. Where Ollama asks for it, stock serves"
         yield Finding(Level.NOTE, subject.name, f"it bundles an assistant ({found})", why, _compare(subject))
 
 
