@@ -6,10 +6,14 @@ from aiohttp import web
 
 from pilotfish.daemon.front.catalog import Catalog
 from pilotfish.daemon.front.inference import Inference
+from pilotfish.daemon.front.ownership import Ownership
 from pilotfish.daemon.front.runners import Runners
 from pilotfish.daemon.front.settings import FrontSettings
+from pilotfish.daemon.front.upstream_client import UpstreamClient
 
 SETTINGS = web.AppKey("settings", FrontSettings)
 CATALOG = web.AppKey("catalog", Catalog)
 RUNNERS = web.AppKey("runners", Runners)
 INFERENCE = web.AppKey("inference", Inference)
+OWNERSHIP = web.AppKey("ownership", Ownership)  # this and the next one only before an upstream
+UPSTREAM = web.AppKey("upstream", UpstreamClient)
