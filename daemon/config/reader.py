@@ -12,7 +12,9 @@ from pilotfish.daemon.config.types import (
     CHOICES,
     LIBLLAMA,
     MAX_WIDTH,
+    OWN_TEMPLATES,
     PROMPTS,
+    UPSTREAM_TEMPLATES,
     Config,
     Daemon,
     Drafters,
@@ -151,6 +153,12 @@ def _daemon(section: Section, base: Path) -> Daemon:
 
 
 def _front(section: Section) -> Front:
-    front = Front(section.text("host", Front().host))
+    default = Front()
+    front = Front(
+        host=section.text("host", default.host),
+        upstream=section.text("upstream", default.upstream),
+        serve_gguf=section.flag("serve_gguf", default.serve_gguf),
+        templates=section.choice("templates", default.templates, (OWN_TEMPLATES, UPSTREAM_TEMPLATES)),
+    )
     section.warn_unknown()
     return front

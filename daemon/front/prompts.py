@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pilotfish.daemon.chat.answers.answer_format import AnswerReading
+from pilotfish.daemon.chat.answers.answer_format import AnswerReading, may_think
 from pilotfish.daemon.chat.answers.called_tools import Tool
 from pilotfish.daemon.chat.chat_roles import SYSTEM_ROLES
 from pilotfish.daemon.front.catalog import ServedModel
@@ -76,6 +76,17 @@ def check_template(model: ServedModel, requested: str = "") -> None:
         )
 
 
+def check_readable(model: ServedModel) -> None:
+    """Raises UnsupportedRequest when an answer to a prompt that Ollama rendered could not be taken apart here.
+
+    That is told from the chat template in the GGUF. Without one only plain text is sure.
+    """
+    if not model.has_chat_template and (model.config.renderer or may_think(model.template)):
+        raise UnsupportedRequest(
+            f"model '{model.short}' may think in a way that only its Ollama template knows; run it through Ollama"
+        )
+
+
 def generate_messages(request: GenerateRequest, model: ServedModel) -> tuple[Message, ...]:
     """The chat that a prompt stands for: the system message, the model's own example turns, the prompt."""
     system = request.system or model.system
@@ -115,6 +126,16 @@ async def fit(
     System messages and the last turn always stay, so the prompt may still be too long: see `shortened`.
     """
     return await _Fitting(lease, model, messages, wish).fit(truncate=truncate)
+
+
+async def replaced(lease: Lease, rendered: RenderedPrompt, text: str) -> RenderedPrompt:
+    """The same reading of another prompt, `text`, which may have begun the model's reasoning where `rendered` has not,
+    or the other way round."""
+    reading = rendered.reading
+    if not reading.continued and reading.reasoning is not None:
+        _, tag, space = text.rpartition(reading.reasoning.start.strip())
+        reading = replace(reading, begun=tag + space if not space.strip() else "")
+    return replace(rendered, text=text, ids=await lease.client.tokenize(text), reading=reading)
 
 
 class _Fitting:

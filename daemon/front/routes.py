@@ -9,16 +9,18 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from pilotfish import __version__
+from pilotfish.daemon.config.types import UPSTREAM_TEMPLATES
 from pilotfish.daemon.front import library, ollama_api, openai_api, sharing
 from pilotfish.daemon.front.access import Access
 from pilotfish.daemon.front.bodies import MAX_BODY
 from pilotfish.daemon.front.catalog import Catalog
 from pilotfish.daemon.front.errors import ollama_error, openai_error, status_of
-from pilotfish.daemon.front.inference import Inference
+from pilotfish.daemon.front.inference import Inference, Renderer
 from pilotfish.daemon.front.keys import CATALOG, INFERENCE, OWNERSHIP, RUNNERS, SETTINGS, UPSTREAM
 from pilotfish.daemon.front.ownership import Ownership, verifier_obstacle
 from pilotfish.daemon.front.refusals import refusal_routes
 from pilotfish.daemon.front.relay_rules import LOADED
+from pilotfish.daemon.front.requests import Asked
 from pilotfish.daemon.front.runners import Runners
 from pilotfish.daemon.front.settings import FrontSettings, Upstream
 from pilotfish.daemon.front.streams import json_response
@@ -44,8 +46,6 @@ def create_app(store: Store, settings: FrontSettings) -> web.Application:
 def create_sharing_app(store: Store, settings: FrontSettings, upstream: Upstream, mark: str) -> web.Application:
     """What the front does itself where it stands before an upstream; `mark` is on what it asks there."""
     app = web.Application(client_max_size=MAX_BODY, middlewares=[sharing.admit, _shape_errors, sharing.share])
-    _furnish(app, store, settings)
-    app[OWNERSHIP] = Ownership(app[CATALOG], upstream, verifier_obstacle(store))
 
     async def client(app: web.Application) -> AsyncIterator[None]:
         app[UPSTREAM] = UpstreamClient(upstream.address, mark)
@@ -53,6 +53,8 @@ def create_sharing_app(store: Store, settings: FrontSettings, upstream: Upstream
         await app[UPSTREAM].aclose()
 
     app.cleanup_ctx.append(client)
+    _furnish(app, store, settings)
+    app[OWNERSHIP] = Ownership(app[CATALOG], upstream, verifier_obstacle(store))
     app.on_response_prepare.append(sharing.prepare)
     app.add_routes([*_generating(), web.get(LOADED, sharing.handle_loaded, allow_head=False)])
     return app
@@ -89,9 +91,22 @@ def _routes() -> list[web.RouteDef]:
 
 async def _runners(app: web.Application) -> AsyncIterator[None]:
     app[RUNNERS] = runners = Runners(app[SETTINGS])
-    app[INFERENCE] = Inference(app[CATALOG], runners, app[SETTINGS])
+    app[INFERENCE] = Inference(app[CATALOG], runners, app[SETTINGS], _renderer(app))
     yield
     await runners.aclose()
+
+
+def _renderer(app: web.Application) -> Renderer | None:
+    """The upstream, where it is to render prompts."""
+    upstream = app[SETTINGS].upstream
+    if upstream is None or upstream.templates != UPSTREAM_TEMPLATES:
+        return None
+    client = app[UPSTREAM]
+
+    async def render(asked: Asked) -> str:
+        return await client.rendered(asked.path, asked.fields)
+
+    return render
 
 
 async def _root(request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pilotfish.daemon.config.types import OWN_TEMPLATES
 from pilotfish.daemon.front.durations import FOREVER, lasting, parse_go_duration
 from pilotfish.daemon.http.json_text import shown
 from pilotfish.daemon.http.tunnel import Address
@@ -43,7 +44,7 @@ class Upstream:
 
     address: Address
     serve_gguf: bool = False
-    templates: str = "own"
+    templates: str = OWN_TEMPLATES
 
 
 @dataclass(frozen=True, slots=True)

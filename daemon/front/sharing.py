@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from pilotfish.daemon.front.access import OriginRules
@@ -31,7 +31,8 @@ from pilotfish.hooks.errors import ContextOverflow, PilotfishError, RequestError
 
 log = logging.getLogger("pilotfish.front")
 
-_ADMISSION = "pilotfish.admission"
+# aiohttp has typed keys for requests from 3.14 on.
+_ADMISSION: Any = getattr(web, "RequestKey", lambda name, kind: name)("admission", Admission)
 _BUSY = 503
 
 
@@ -66,6 +67,7 @@ async def prepare(request: web.Request, response: web.StreamResponse) -> None:
     if admission := request.get(_ADMISSION):
         response.headers.extend(admission.headers)
     response.force_close()
+    response.headers[hdrs.CONNECTION] = "close"  # it was decided before
     if switch := switch_of(request):
         switch.answers()
 
@@ -90,6 +92,18 @@ async def share(request: web.Request, handler: Handler) -> web.StreamResponse:
             raise
         _note(request, model, error)
         await relay(request, error_answer(request.path, status, str(error)))
+    except (web.HTTPException, ConnectionError):
+        raise
+    except Exception:
+        if not _may_relay(request):
+            raise
+        log.exception("%s for %s failed, and is handed on to the upstream", request.path, model.short)
+        await relay(request)
+
+
+def _may_relay(request: web.Request) -> bool:
+    switch = switch_of(request)
+    return switch is not None and switch.may_relay
 
 
 async def handle_loaded(request: web.Request) -> web.StreamResponse:
@@ -103,11 +117,6 @@ async def handle_loaded(request: web.Request) -> web.StreamResponse:
         log.info("only what is loaded here is listed: %s", error)
         theirs = []
     return json_response({"models": [*theirs, *ours]})
-
-
-def _may_relay(request: web.Request) -> bool:
-    switch = switch_of(request)
-    return switch is not None and switch.may_relay
 
 
 async def _body(request: web.Request) -> Mapping[str, Any]:

@@ -97,7 +97,8 @@ class Switch(asyncio.Protocol):
         assert self._head is not None
         assert self.may_relay, "an answer has begun"
         http, self._http = self._http, None
-        if http is not None:
+        if isinstance(http, web.RequestHandler):
+            http.transport = None  # which it would close
             asyncio.get_running_loop().call_soon(http.connection_lost, None)
         # Whoever expected to be told to go on was, when the application read the body.
         self._hand_over(self._head, ("Expect",), otherwise)

@@ -80,9 +80,10 @@ def serving(
     folder: Path,
     models: Path,
     env: Mapping[str, str] | None = None,
-    command: Sequence[str] = (),
+    command: Sequence[str | Path] = (),
 ) -> Iterator[OllamaServer]:
-    """`binary serve`, or `command`, which becomes it; ended afterwards with every process it started.
+    """`binary serve`, or `command`, which becomes it or stands before one (`{port}` is where it is expected to listen);
+    ended afterwards with every process it started.
 
     What an earlier server of these models found out about them is known: a lane is checked once for each setting.
     """
@@ -106,7 +107,10 @@ def serving(
     environment = {**inherited, **own, **(env or {})}
     with (folder / "log").open("wb") as output:
         process = subprocess.Popen(
-            command or [binary, "serve"], stdout=output, stderr=subprocess.STDOUT, env=environment
+            [str(part).format(port=port) for part in command] or [binary, "serve"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
         )
     server = OllamaServer(process, port, folder / "log", state, environment)
     try:

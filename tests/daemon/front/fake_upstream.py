@@ -39,7 +39,8 @@ class Visit:
         await self.writer.drain()
 
     async def answer(self, body: bytes = b"{}", status: bytes = b"200 OK", lines: bytes = b"") -> None:
-        await self.send(b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n" % (status, lines, len(body)) + body)
+        always = b"Content-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        await self.send(b"HTTP/1.1 %s\r\n%s" % (status, lines) + always + body)
 
 
 Script = Callable[[Visit], Awaitable[None]]
