@@ -106,12 +106,8 @@ def serving(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OLLAMA_", "PILOTFISH"))}
     environment = {**inherited, **own, **(env or {})}
     with (folder / "log").open("wb") as output:
-        process = subprocess.Popen(
-            [str(part).format(port=port) for part in command] or [binary, "serve"],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
+        launch = [str(part).format(port=port) for part in command or (binary, "serve")]
+        process = subprocess.Popen(launch, stdout=output, stderr=subprocess.STDOUT, env=environment)
     server = OllamaServer(process, port, folder / "log", state, environment)
     try:
         server.wait_until_it_answers()
