@@ -12,7 +12,7 @@ import click
 
 from pilotfish.daemon.cli.console import err
 from pilotfish.daemon.config.files import load_or_last_good
-from pilotfish.daemon.config.types import OWN_TEMPLATES, UPSTREAM_TEMPLATES, Front
+from pilotfish.daemon.config.types import TEMPLATES, Front
 from pilotfish.daemon.front.settings import FrontSettings, Upstream, parse_host, parse_upstream, settings_from_env
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError
@@ -29,8 +29,9 @@ log = logging.getLogger("pilotfish.daemon")
 @click.option("--serve-gguf", is_flag=True, help="Before an upstream: compute GGUF models here, too.")
 @click.option(
     "--templates",
-    type=click.Choice((OWN_TEMPLATES, UPSTREAM_TEMPLATES)),
-    help="Before an upstream: who renders prompts; the upstream loads the model for it. Default: own.",
+    type=click.Choice(TEMPLATES),
+    help="Before an upstream: who renders prompts: an Ollama without weights, the chat template that comes with the "
+    "weights, or the upstream, which loads the model for it. Default: ollama.",
 )
 def command(
     host: str | None, root: Path | None, demo: bool, upstream: str | None, serve_gguf: bool, templates: str | None

@@ -12,9 +12,8 @@ from pilotfish.daemon.config.types import (
     CHOICES,
     LIBLLAMA,
     MAX_WIDTH,
-    OWN_TEMPLATES,
     PROMPTS,
-    UPSTREAM_TEMPLATES,
+    TEMPLATES,
     Config,
     Daemon,
     Drafters,
@@ -158,7 +157,7 @@ def _front(section: Section) -> Front:
         host=section.text("host", default.host),
         upstream=section.text("upstream", default.upstream),
         serve_gguf=section.flag("serve_gguf", default.serve_gguf),
-        templates=section.choice("templates", default.templates, (OWN_TEMPLATES, UPSTREAM_TEMPLATES)),
+        templates=section.choice("templates", default.templates, TEMPLATES),
     )
     section.warn_unknown()
     return front

@@ -68,6 +68,11 @@ class ServedModel:
         return self.metadata is not None and bool(self.metadata.chat_template)
 
     @property
+    def ollama_renders(self) -> bool:
+        """Whether Ollama renders its prompts itself, and has not llama-server do it by the GGUF's chat template."""
+        return bool(self.template or self.config.renderer) or self.metadata is None
+
+    @property
     def can_shift(self) -> bool:
         """Whether its context may forget its beginning when nothing is said about it."""
         return "deepseek2" not in (self.config.model_family, *self.config.model_families)

@@ -15,7 +15,7 @@ from pilotfish.daemon.front.catalog import Catalog, ServedModel
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.options import Options, merge, runner_options
 from pilotfish.daemon.front.reading_pieces import read_pieces
-from pilotfish.daemon.front.requests import AnswerSettings, Asked, ChatRequest, GenerateRequest
+from pilotfish.daemon.front.requests import AnswerSettings, ChatRequest, GenerateRequest
 from pilotfish.daemon.front.runners import Lease, Runners
 from pilotfish.daemon.front.settings import FrontSettings
 
@@ -42,60 +42,42 @@ class Finished:
 Event = Piece | Finished | Done
 Events = AsyncGenerator[Event, None]
 Render = Callable[[Lease, ServedModel], Awaitable[prompts.RenderedPrompt]]
-Renderer = Callable[[Asked], Awaitable[str]]
 
 
 class Inference:
     """Runs requests: finds the model, checks what it can do, leases a runner, renders, generates."""
 
     def __init__(
-        self, catalog: Catalog, runners: Runners, settings: FrontSettings, renderer: Renderer | None = None
+        self, catalog: Catalog, runners: Runners, settings: FrontSettings, renderer: prompts.Renderer | None = None
     ) -> None:
-        """`renderer` makes the prompt of a request; without one the model's own chat template does."""
+        """`renderer` makes prompts; without one the chat templates do that come with the weights."""
         self._renderer = renderer
         self._catalog = catalog
         self._runners = runners
         self._defaults = Options(num_ctx=settings.num_ctx)
         self._slots = settings.parallel
 
-    def generate(self, request: GenerateRequest, asked: Asked) -> Events:
+    def generate(self, request: GenerateRequest) -> Events:
         """Pieces and a Finished, or one Done. Raises what the request deserves before the first event."""
 
         def check(model: ServedModel) -> None:
             _refuse(model, request.settings, "generate", insert=bool(request.suffix), vision=request.has_images)
             if not request.raw:
-                self._check_template(model, request.template)
+                prompts.check_template(model, request.template, rendered_by_ollama=self._renderer is not None)
 
-        render = self._rendering(partial(_generate_prompt, request), None if request.raw else asked)
+        render = partial(_generate_prompt, request, self._renderer)
         return self._answer(request.settings, check, render if request.prompt else None, with_context=not request.raw)
 
-    def chat(self, request: ChatRequest, asked: Asked) -> Events:
+    def chat(self, request: ChatRequest) -> Events:
         """As `generate`, for a list of messages."""
 
         def check(model: ServedModel) -> None:
             vision = any(message.has_images for message in request.messages)
             _refuse(model, request.settings, "chat", tools=request.has_tools, vision=vision)
-            self._check_template(model)
+            prompts.check_template(model, rendered_by_ollama=self._renderer is not None)
 
-        render = self._rendering(partial(_chat_prompt, request), asked) if request.messages else None
+        render = partial(_chat_prompt, request, self._renderer) if request.messages else None
         return self._answer(request.settings, check, render, is_chat=True)
-
-    def _check_template(self, model: ServedModel, requested: str = "") -> None:
-        if self._renderer:
-            prompts.check_readable(model)
-        else:
-            prompts.check_template(model, requested)
-
-    def _rendering(self, render: Render, asked: Asked | None) -> Render:
-        """`render`, with the prompt that the renderer makes of what was `asked`."""
-        renderer = self._renderer
-        if renderer is None or asked is None:
-            return render
-
-        async def rendered(lease: Lease, model: ServedModel) -> prompts.RenderedPrompt:
-            return await prompts.replaced(lease, await render(lease, model), await renderer(asked))
-
-        return rendered
 
     async def _answer(
         self,
@@ -149,24 +131,29 @@ def _read(pieces: AsyncGenerator[Piece, None], reading: AnswerReading) -> AsyncG
     return read_pieces(pieces, reading) if reading.reads else pieces
 
 
-async def _generate_prompt(request: GenerateRequest, lease: Lease, model: ServedModel) -> prompts.RenderedPrompt:
+async def _generate_prompt(
+    request: GenerateRequest, renderer: prompts.Renderer | None, lease: Lease, model: ServedModel
+) -> prompts.RenderedPrompt:
     if request.raw:
         return prompts.RenderedPrompt(request.prompt)
     messages = prompts.generate_messages(request, model)
     wish = prompts.ChatWish(think=request.settings.think, schema=request.settings.schema)
-    rendered = await prompts.fit(lease, model, messages, wish, truncate=request.settings.truncate)
+    chat = prompts.Chat(model, messages, wish, renderer)
+    rendered = await prompts.fit(lease, chat, truncate=request.settings.truncate)
     if request.context is None:
         return rendered
     return replace(rendered, ids=await prompts.with_context(lease, request.context, rendered.text))
 
 
-async def _chat_prompt(request: ChatRequest, lease: Lease, model: ServedModel) -> prompts.RenderedPrompt:
+async def _chat_prompt(
+    request: ChatRequest, renderer: prompts.Renderer | None, lease: Lease, model: ServedModel
+) -> prompts.RenderedPrompt:
     messages = prompts.chat_messages(request, model)
     settings = request.settings
     wish = prompts.ChatWish(
         request.tools, request.tool_choice, request.parallel_tool_calls, settings.think, settings.schema
     )
-    return await prompts.fit(lease, model, messages, wish, truncate=settings.truncate)
+    return await prompts.fit(lease, prompts.Chat(model, messages, wish, renderer), truncate=settings.truncate)
 
 
 def _event(piece: Piece, started: float, loaded: float, options: Options, context: tuple[int, ...] | None) -> Event:

@@ -10,8 +10,10 @@ from pilotfish.daemon.front.ownership import Ownership
 from pilotfish.daemon.front.runners import Runners
 from pilotfish.daemon.front.settings import FrontSettings
 from pilotfish.daemon.front.upstream_client import UpstreamClient
+from pilotfish.manifests.store import Store
 
 SETTINGS = web.AppKey("settings", FrontSettings)
+STORE = web.AppKey("store", Store)
 CATALOG = web.AppKey("catalog", Catalog)
 RUNNERS = web.AppKey("runners", Runners)
 INFERENCE = web.AppKey("inference", Inference)

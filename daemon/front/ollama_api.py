@@ -14,7 +14,7 @@ from pilotfish.daemon.front.durations import nanoseconds
 from pilotfish.daemon.front.errors import ollama_error
 from pilotfish.daemon.front.inference import Done, Event, Events, Finished
 from pilotfish.daemon.front.keys import INFERENCE
-from pilotfish.daemon.front.requests import AnswerSettings, Asked, parse_chat, parse_generate
+from pilotfish.daemon.front.requests import AnswerSettings, parse_chat, parse_generate
 from pilotfish.daemon.front.streams import Objects, json_response, ndjson, stream_response, timestamp
 
 Said = Callable[[Piece], Mapping[str, Any]]
@@ -43,18 +43,14 @@ def _call(call: Call) -> Mapping[str, Any]:
 
 async def handle_generate(request: web.Request) -> web.StreamResponse:
     """POST /api/generate"""
-    body = await read_json(request)
-    wanted = parse_generate(body)
-    events = request.app[INFERENCE].generate(wanted, Asked(request.path, body.fields))
-    return await respond(request, wanted.settings, events, generate_said)
+    wanted = parse_generate(await read_json(request))
+    return await respond(request, wanted.settings, request.app[INFERENCE].generate(wanted), generate_said)
 
 
 async def handle_chat(request: web.Request) -> web.StreamResponse:
     """POST /api/chat"""
-    body = await read_json(request)
-    wanted = parse_chat(body)
-    events = request.app[INFERENCE].chat(wanted, Asked(request.path, body.fields))
-    return await respond(request, wanted.settings, events, chat_said)
+    wanted = parse_chat(await read_json(request))
+    return await respond(request, wanted.settings, request.app[INFERENCE].chat(wanted), chat_said)
 
 
 async def respond(request: web.Request, settings: AnswerSettings, events: Events, said: Said) -> web.StreamResponse:

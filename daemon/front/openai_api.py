@@ -18,7 +18,6 @@ from pilotfish.daemon.front.errors import openai_error
 from pilotfish.daemon.front.inference import Done, Event, Events, Finished
 from pilotfish.daemon.front.keys import CATALOG, INFERENCE
 from pilotfish.daemon.front.openai_requests import Stream, parse_chat_completion, parse_completion, parse_stream
-from pilotfish.daemon.front.requests import Asked
 from pilotfish.daemon.front.streams import Objects, dumps, event, json_response, stream_response
 
 _DONE = b"data: [DONE]\n\n"
@@ -51,8 +50,7 @@ async def handle_chat_completions(request: web.Request) -> web.StreamResponse:
     body = await read_json(request)
     wanted = parse_chat_completion(body)
     envelope = Envelope(wanted.settings.model, chat=True, id=f"chatcmpl-{random.randrange(999)}")
-    events = request.app[INFERENCE].chat(wanted, Asked(request.path, body.fields))
-    return await _respond(request, parse_stream(body), envelope, events)
+    return await _respond(request, parse_stream(body), envelope, request.app[INFERENCE].chat(wanted))
 
 
 async def handle_completions(request: web.Request) -> web.StreamResponse:
@@ -60,9 +58,7 @@ async def handle_completions(request: web.Request) -> web.StreamResponse:
     body = await read_json(request)
     wanted = parse_completion(body)
     envelope = Envelope(wanted.settings.model, chat=False, id=f"cmpl-{random.randrange(999)}")
-    # Ollama's own form: the other one does not tell the prompt that it renders.
-    asked = Asked("/api/generate", {"model": wanted.settings.model, "prompt": wanted.prompt})
-    return await _respond(request, parse_stream(body), envelope, request.app[INFERENCE].generate(wanted, asked))
+    return await _respond(request, parse_stream(body), envelope, request.app[INFERENCE].generate(wanted))
 
 
 async def handle_models(request: web.Request) -> web.Response:

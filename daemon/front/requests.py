@@ -100,14 +100,6 @@ class ChatRequest:
         return bool(self.tools) or any(message.has_tools for message in self.messages)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request as it came: for an upstream that is to render its prompt."""
-
-    path: str
-    fields: Mapping[str, Any]
-
-
 def parse_generate(body: Body) -> GenerateRequest:
     """Raises RequestError in the words of the field at fault."""
     request = GenerateRequest(

@@ -9,18 +9,17 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from pilotfish import __version__
-from pilotfish.daemon.config.types import UPSTREAM_TEMPLATES
 from pilotfish.daemon.front import library, ollama_api, openai_api, sharing
 from pilotfish.daemon.front.access import Access
 from pilotfish.daemon.front.bodies import MAX_BODY
 from pilotfish.daemon.front.catalog import Catalog
 from pilotfish.daemon.front.errors import ollama_error, openai_error, status_of
-from pilotfish.daemon.front.inference import Inference, Renderer
-from pilotfish.daemon.front.keys import CATALOG, INFERENCE, OWNERSHIP, RUNNERS, SETTINGS, UPSTREAM
+from pilotfish.daemon.front.inference import Inference
+from pilotfish.daemon.front.keys import CATALOG, INFERENCE, OWNERSHIP, RUNNERS, SETTINGS, STORE, UPSTREAM
 from pilotfish.daemon.front.ownership import Ownership, verifier_obstacle
 from pilotfish.daemon.front.refusals import refusal_routes
 from pilotfish.daemon.front.relay_rules import LOADED
-from pilotfish.daemon.front.requests import Asked
+from pilotfish.daemon.front.rendering_ollama import rendering
 from pilotfish.daemon.front.runners import Runners
 from pilotfish.daemon.front.settings import FrontSettings, Upstream
 from pilotfish.daemon.front.streams import json_response
@@ -62,6 +61,7 @@ def create_sharing_app(store: Store, settings: FrontSettings, upstream: Upstream
 
 def _furnish(app: web.Application, store: Store, settings: FrontSettings) -> None:
     app[SETTINGS] = settings
+    app[STORE] = store
     app[CATALOG] = Catalog(store)
     app.cleanup_ctx.append(_runners)
 
@@ -91,22 +91,10 @@ def _routes() -> list[web.RouteDef]:
 
 async def _runners(app: web.Application) -> AsyncIterator[None]:
     app[RUNNERS] = runners = Runners(app[SETTINGS])
-    app[INFERENCE] = Inference(app[CATALOG], runners, app[SETTINGS], _renderer(app))
-    yield
+    async with rendering(app[SETTINGS], app.get(UPSTREAM), app[STORE]) as renderer:
+        app[INFERENCE] = Inference(app[CATALOG], runners, app[SETTINGS], renderer)
+        yield
     await runners.aclose()
-
-
-def _renderer(app: web.Application) -> Renderer | None:
-    """The upstream, where it is to render prompts."""
-    upstream = app[SETTINGS].upstream
-    if upstream is None or upstream.templates != UPSTREAM_TEMPLATES:
-        return None
-    client = app[UPSTREAM]
-
-    async def render(asked: Asked) -> str:
-        return await client.rendered(asked.path, asked.fields)
-
-    return render
 
 
 async def _root(request: web.Request) -> web.Response:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pilotfish.daemon.config.types import OWN_TEMPLATES
 from pilotfish.daemon.front.durations import FOREVER, lasting, parse_go_duration
 from pilotfish.daemon.http.json_text import shown
 from pilotfish.daemon.http.tunnel import Address
@@ -38,13 +37,14 @@ def default_origins() -> tuple[str, ...]:
 class Upstream:
     """The server behind this one, and what is left to it.
 
-    With `serve_gguf` GGUF models are computed here, too. `templates` is "own", where prompts are rendered here by the
-    chat template that comes with the weights, or "upstream", where that server does, which loads the model there.
+    With `serve_gguf` GGUF models are computed here, too. `templates` says who renders prompts: "ollama", a process of
+    our own that loads no weights; "own", the chat template that comes with the weights; "upstream", that server, which
+    loads the model for it.
     """
 
     address: Address
     serve_gguf: bool = False
-    templates: str = OWN_TEMPLATES
+    templates: str = "ollama"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class FrontSettings:
     parallel: int = 1  # requests that one model answers at a time
     max_queue: int = 512  # requests that wait for a model to be loaded, beyond which they are refused
     upstream: Upstream | None = None  # the Ollama that answers whatever is not computed here; None: nobody does
+    ollama: str = ""  # the program that renders prompts before an upstream; empty: the one on the PATH
     runner: tuple[str, ...] = ()  # the command that starts a runner; empty means this interpreter's own
     runner_args: tuple[str, ...] = ()  # added to every launch
 

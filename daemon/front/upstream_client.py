@@ -37,6 +37,7 @@ class UpstreamClient:
 
     def __init__(self, address: Address, mark: str) -> None:
         self.address = address
+        self.mark = mark
         self._session = aiohttp.ClientSession(
             base_url=address.url,
             headers={"Via": mark},
@@ -75,10 +76,10 @@ class UpstreamClient:
         async with self._asked("POST", "/api/generate", json={"model": model, "keep_alive": 0}, timeout=_PATIENCE):
             pass
 
-    async def rendered(self, path: str, body: Mapping[str, Any]) -> str:
-        """The prompt that it makes of a request, for which it loads the model. Raises StatusError in its words."""
+    async def rendered(self, body: Mapping[str, Any]) -> str:
+        """The prompt that it makes of a chat, for which it loads the model. Raises StatusError in its words."""
         asked = {**body, "stream": False, "_debug_render_only": True}
-        async with self._asked("POST", path, json=asked) as answer:
+        async with self._asked("POST", "/api/chat", json=asked) as answer:
             said = await _object(answer)
             if answer.status != 200:
                 raise StatusError(answer.status, _error(said))

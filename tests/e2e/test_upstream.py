@@ -10,8 +10,16 @@ import openai
 import psutil
 import pytest
 
+from pilotfish.daemon.front.catalog import Catalog
+from pilotfish.daemon.front.prompts import ChatWish
+from pilotfish.daemon.front.rendering_ollama import RenderingOllama
+from pilotfish.daemon.front.requests import Message
+from pilotfish.daemon.front.twins import Twins
+from pilotfish.manifests import manifest as media
+from pilotfish.manifests.store import Store
 from tests.e2e.ollama_server import GREEDY, MODEL, SEEDED, serving
 from tests.e2e.same_in_both import SAME_IN_BOTH, answers_of
+from tests.manifests.builders import safetensors_bytes, write_model
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(300)]
@@ -25,8 +33,9 @@ def before(ollama_binary, folder, models):
     """`before(server, flags...)`: pilotfish's own server before that one."""
 
     def begin(upstream, *flags):
+        path = {"PATH": f"{ollama_binary.parent}{os.pathsep}{os.environ['PATH']}"}  # the one that renders prompts
         command = [sys.executable, "-m", "pilotfish.daemon.cli", "-v", "serve", "--host", "127.0.0.1:{port}"]
-        return serving(ollama_binary, folder / "before", models, command=[*command, "--upstream", upstream.url, *flags])
+        return serving(ollama_binary, folder / "before", models, path, [*command, "--upstream", upstream.url, *flags])
 
     return begin
 
@@ -110,10 +119,40 @@ def test_before_an_overlaid_ollama_each_model_speculates_once(before, overlaid):
         assert runners(relaying) == []
 
 
-def test_prompts_that_the_upstream_renders_are_its_own(before, stock):
-    body = {"model": MODEL, "messages": MESSAGES, "stream": False, "_debug_render_only": True}
-    with before(stock, "--serve-gguf", "--templates", "upstream") as rendering:
-        mine, theirs = (server.http.post("/api/chat", json=body).json() for server in (rendering, stock))
-        assert mine["_debug_info"]["rendered_template"] == theirs["_debug_info"]["rendered_template"]
-        answer = rendering.client.chat(MODEL, MESSAGES, options=GREEDY)
-        assert answer.prompt_eval_count == stock.client.chat(MODEL, MESSAGES, options=GREEDY).prompt_eval_count
+@pytest.mark.parametrize("templates", ["ollama", "upstream"])
+def test_prompts_are_rendered_as_the_upstream_renders_them(before, stock, templates):
+    """Its model has a template of its own, that says something else than the one that comes with the weights."""
+    messages = [{"role": "system", "content": "Be brief."}, *MESSAGES]
+    body = {"model": MODEL, "messages": messages, "stream": False, "_debug_render_only": True}
+    theirs = stock.http.post("/api/chat", json=body).json()
+    stock.unload()
+    with before(stock, "--serve-gguf", "--templates", templates) as rendering:
+        mine = rendering.http.post("/api/chat", json=body).json()
+        answer = rendering.client.chat(MODEL, messages, options=GREEDY)
+        loaded = [model.model for model in stock.client.ps().models]
+
+    assert mine["_debug_info"]["rendered_template"] == theirs["_debug_info"]["rendered_template"]
+    assert answer.prompt_eval_count == stock.client.chat(MODEL, messages, options=GREEDY).prompt_eval_count
+    assert loaded == ([] if templates == "ollama" else [f"{MODEL}:latest"])
+
+
+async def test_prompts_of_mlx_models_are_rendered_where_ollama_cannot_load_them(ollama_binary, tmp_path):
+    """By the built-in renderer that the manifest names, with its tools and its way of thinking."""
+    config = {
+        "model_format": "safetensors",
+        "renderer": "qwen3-coder",
+        "parser": "qwen3-coder",
+        "capabilities": ["tools"],
+    }
+    write_model(tmp_path, "mlx", [(media.TENSOR, safetensors_bytes("a"), "a")], config)
+    store = Store(tmp_path)
+    model = await Catalog(store).find("mlx")
+    ollama = RenderingOllama(str(ollama_binary), Twins(tmp_path / "twins", store), "1.1 test")
+    tool = {"type": "function", "function": {"name": "weather", "description": "It rains.", "parameters": {}}}
+    try:
+        prompt = await ollama(model, [Message("system", "Be brief."), Message("user", "hi")], ChatWish(tools=(tool,)))
+    finally:
+        await ollama.aclose()
+    assert prompt.startswith("<|im_start|>system\nBe brief.")
+    assert "<name>weather</name>" in prompt
+    assert prompt.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")

@@ -12,6 +12,7 @@ from pilotfish.daemon.http import switching
 from pilotfish.daemon.http.tunnel import Address
 from pilotfish.daemon.processes.ports import free_port
 from tests.daemon.front.fake_upstream import END, fake_upstream
+from tests.daemon.front.tiny_models import write_gguf
 from tests.waiting import until
 
 ASK = {"model": "tiny", "prompt": "echo:one two", "stream": False}
@@ -25,8 +26,12 @@ async def upstream():
 
 
 @pytest.fixture
-def before(start, upstream):
-    """Start a front before the upstream, which computes GGUF models itself unless told otherwise."""
+def before(start, upstream, store, tmp_path):
+    """Start a front before the upstream, which computes GGUF models itself unless told otherwise.
+
+    `go` has a Go template, by which Ollama renders its prompts.
+    """
+    store.add_gguf("go", write_gguf(tmp_path / "go.gguf", salt=3), template="{{ .Prompt }}!")
 
     def begin(*arguments, serve_gguf=True, templates="own", **changes):
         return start(*arguments, upstream=Upstream(upstream.address, serve_gguf, templates), **changes)
@@ -187,22 +192,22 @@ async def test_pages_of_other_origins_are_let_in_as_the_upstream_lets_them_in(fr
         assert response.headers.get("Access-Control-Allow-Origin") == ("https://any.example" if allowed else None)
 
 
-async def test_the_upstream_renders_prompts_where_it_is_asked_to(before, upstream):
+async def test_prompts_are_rendered_by_the_upstream_where_it_is_asked_to(before, upstream):
+    """Of a model, that is, whose prompts Ollama renders itself."""
     messages = [{"role": "user", "content": "echo:one"}]
     async with before(templates="upstream") as front:
-        await front.ask("/api/generate", {**ASK, "system": "Be brief."})
-        await front.ask("/api/chat", {"model": "tiny", "messages": messages, "stream": False})
-        await front.ask("/v1/completions", {"model": "tiny", "prompt": "two"})
-        prompts = [bytes(entry["body"]["prompt"]).decode() for entry in front.journal_of("completion")]
-    assert prompts == ["[echo:one two]", "[echo:one]", "[two]"]
-    rendering = generated(upstream)
-    assert [visit.head.split(b" ")[1] for visit in rendering] == [b"/api/generate", b"/api/chat", b"/api/generate"]
+        for model in ("go", "tiny"):
+            await front.ask("/api/chat", {"model": model, "messages": messages, "stream": False})
+        await front.ask("/v1/completions", {"model": "go", "prompt": "two"})
+        await front.ask("/api/generate", {**ASK, "model": "go", "raw": True})
+        prompts = [prompt_of(entry) for entry in front.journal_of("completion")]
+    assert prompts == ["[echo:one]", "<user>echo:one\n<assistant>", "[two]", "echo:one two"]
+    assert len(generated(upstream)) == 2
 
 
-async def test_a_raw_prompt_is_nobodys_to_render(before, upstream):
-    async with before(templates="upstream") as front:
-        await front.ask("/api/generate", {**ASK, "raw": True})
-        assert generated(upstream) == []
+def prompt_of(entry):
+    prompt = entry["body"]["prompt"]
+    return prompt if isinstance(prompt, str) else bytes(prompt).decode()
 
 
 async def test_what_the_upstream_refuses_to_render_is_its_to_answer(before, upstream):
@@ -213,4 +218,4 @@ async def test_what_the_upstream_refuses_to_render_is_its_to_answer(before, upst
 
     async with before(templates="upstream") as front:
         upstream.script = script
-        assert await front.ask("/api/generate", ASK) == (200, {})
+        assert await front.ask("/api/generate", {**ASK, "model": "go"}) == (200, {})
