@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -12,6 +13,7 @@ from pilotfish.daemon.chat.answers.answer_format import AnswerReading
 from pilotfish.daemon.front import prompts
 from pilotfish.daemon.front.answer_pieces import Final, Piece, answer
 from pilotfish.daemon.front.catalog import Catalog, ServedModel
+from pilotfish.daemon.front.computed_here import Obstacle
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.options import Options, merge, runner_options
 from pilotfish.daemon.front.reading_pieces import read_pieces
@@ -48,9 +50,15 @@ class Inference:
     """Runs requests: finds the model, checks what it can do, leases a runner, renders, generates."""
 
     def __init__(
-        self, catalog: Catalog, runners: Runners, settings: FrontSettings, renderer: prompts.Renderer | None = None
+        self,
+        catalog: Catalog,
+        runners: Runners,
+        settings: FrontSettings,
+        obstacle: Obstacle,
+        renderer: prompts.PromptRenderer | None = None,
     ) -> None:
         """`renderer` makes prompts; without one the chat templates do that come with the weights."""
+        self._obstacle = obstacle
         self._renderer = renderer
         self._catalog = catalog
         self._runners = runners
@@ -97,6 +105,8 @@ class Inference:
             yield Done("unload")
             return
         check(model)
+        if why := await asyncio.to_thread(self._obstacle, model):
+            raise StatusError(400, f"model '{model.short}': {why}; run it through Ollama (`ollama serve`)")
         async with self._lease(model, settings) as (lease, options):
             loaded = time.monotonic()
             if not render:
@@ -132,13 +142,13 @@ def _read(pieces: AsyncGenerator[Piece, None], reading: AnswerReading) -> AsyncG
 
 
 async def _generate_prompt(
-    request: GenerateRequest, renderer: prompts.Renderer | None, lease: Lease, model: ServedModel
+    request: GenerateRequest, renderer: prompts.PromptRenderer | None, lease: Lease, model: ServedModel
 ) -> prompts.RenderedPrompt:
     if request.raw:
         return prompts.RenderedPrompt(request.prompt)
     messages = prompts.generate_messages(request, model)
     wish = prompts.ChatWish(think=request.settings.think, schema=request.settings.schema)
-    chat = prompts.Chat(model, messages, wish, renderer)
+    chat = prompts.ChatToRender(model, messages, wish, renderer)
     rendered = await prompts.fit(lease, chat, truncate=request.settings.truncate)
     if request.context is None:
         return rendered
@@ -146,14 +156,14 @@ async def _generate_prompt(
 
 
 async def _chat_prompt(
-    request: ChatRequest, renderer: prompts.Renderer | None, lease: Lease, model: ServedModel
+    request: ChatRequest, renderer: prompts.PromptRenderer | None, lease: Lease, model: ServedModel
 ) -> prompts.RenderedPrompt:
     messages = prompts.chat_messages(request, model)
     settings = request.settings
     wish = prompts.ChatWish(
         request.tools, request.tool_choice, request.parallel_tool_calls, settings.think, settings.schema
     )
-    return await prompts.fit(lease, prompts.Chat(model, messages, wish, renderer), truncate=settings.truncate)
+    return await prompts.fit(lease, prompts.ChatToRender(model, messages, wish, renderer), truncate=settings.truncate)
 
 
 def _event(piece: Piece, started: float, loaded: float, options: Options, context: tuple[int, ...] | None) -> Event:

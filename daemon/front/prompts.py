@@ -59,7 +59,7 @@ class RenderedPrompt:
 _NO_BYTES = 4  # tokens at most that stand for no byte of a text: BOS, EOS, a space before the first word
 
 
-class Renderer(Protocol):
+class PromptRenderer(Protocol):
     """An Ollama that renders prompts."""
 
     async def __call__(self, model: ServedModel, messages: Sequence[Message], wish: ChatWish, /) -> str:
@@ -68,13 +68,13 @@ class Renderer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class ChatToRender:
     """What is to be rendered, and by whom: the model's own chat template where there is no `renderer`."""
 
     model: ServedModel
     messages: Sequence[Message]
     wish: ChatWish
-    renderer: Renderer | None = None
+    renderer: PromptRenderer | None = None
 
 
 def check_template(model: ServedModel, requested: str = "", *, rendered_by_ollama: bool = False) -> None:
@@ -112,7 +112,7 @@ def chat_messages(request: ChatRequest, model: ServedModel) -> tuple[Message, ..
     return (*own, *model.messages, *request.messages)
 
 
-async def render(lease: Lease, chat: Chat, messages: Sequence[Message]) -> RenderedPrompt:
+async def render(lease: Lease, chat: ChatToRender, messages: Sequence[Message]) -> RenderedPrompt:
     """One prompt from some of the chat's messages; not tokenized yet."""
     rendered = await _render_here(lease, chat.model, messages, chat.wish)
     if chat.renderer is None or not chat.model.ollama_renders:
@@ -146,7 +146,7 @@ def render_plain(messages: Sequence[Message]) -> str:
     return "".join("\n\n".join(turn.content for turn in group) for role, group in turns if role not in SYSTEM_ROLES)
 
 
-async def fit(lease: Lease, chat: Chat, *, truncate: bool) -> RenderedPrompt:
+async def fit(lease: Lease, chat: ChatToRender, *, truncate: bool) -> RenderedPrompt:
     """The rendered prompt and its ids; with `truncate`, the oldest turns dropped until an answer fits behind it.
 
     System messages and the last turn always stay, so the prompt may still be too long: see `shortened`.
@@ -157,7 +157,7 @@ async def fit(lease: Lease, chat: Chat, *, truncate: bool) -> RenderedPrompt:
 class _Fitting:
     """One chat that has to fit the context."""
 
-    def __init__(self, lease: Lease, chat: Chat) -> None:
+    def __init__(self, lease: Lease, chat: ChatToRender) -> None:
         self._lease, self._chat, self._messages = lease, chat, chat.messages
 
     async def fit(self, *, truncate: bool) -> RenderedPrompt:

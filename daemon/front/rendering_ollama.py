@@ -14,13 +14,13 @@ from typing import Any
 
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.front.catalog import ServedModel
-from pilotfish.daemon.front.prompts import ChatWish, Renderer
+from pilotfish.daemon.front.prompts import ChatWish, PromptRenderer
 from pilotfish.daemon.front.requests import Message
 from pilotfish.daemon.front.settings import FrontSettings
 from pilotfish.daemon.front.twins import Twins
 from pilotfish.daemon.front.upstream_client import UpstreamAway, UpstreamClient
 from pilotfish.daemon.http.json_text import parse_object
-from pilotfish.daemon.http.tunnel import Address
+from pilotfish.daemon.http.tunnel import ServerAddress
 from pilotfish.daemon.processes.child_server import ChildServer
 from pilotfish.daemon.processes.ports import free_port
 from pilotfish.daemon.processes.tied import tied_command
@@ -81,7 +81,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def rendering(
     settings: FrontSettings, client: UpstreamClient | None, store: Store
-) -> AsyncIterator[Renderer | None]:
+) -> AsyncIterator[PromptRenderer | None]:
     """Who renders prompts besides the chat templates that come with weights."""
     upstream = settings.upstream
     if upstream is None or client is None or upstream.templates == "own":
@@ -144,7 +144,7 @@ class RenderingOllama:
             process = await ChildServer.start(command, port, "ollama for templates", environment)
         except OSError as error:
             raise UpstreamAway(f"{self._binary} cannot be started: {error}") from error
-        client = UpstreamClient(Address("127.0.0.1", port), self._mark)
+        client = UpstreamClient(ServerAddress("127.0.0.1", port), self._mark)
         if not await process.comes_up(lambda: _answers(client), _PATIENCE):
             words = await process.last_words()
             await client.aclose()

@@ -13,10 +13,11 @@ from pilotfish.daemon.front import library, ollama_api, openai_api, sharing
 from pilotfish.daemon.front.access import Access
 from pilotfish.daemon.front.bodies import MAX_BODY
 from pilotfish.daemon.front.catalog import Catalog
+from pilotfish.daemon.front.computed_here import EnginesHere
 from pilotfish.daemon.front.errors import ollama_error, openai_error, status_of
 from pilotfish.daemon.front.inference import Inference
-from pilotfish.daemon.front.keys import CATALOG, INFERENCE, OWNERSHIP, RUNNERS, SETTINGS, STORE, UPSTREAM
-from pilotfish.daemon.front.ownership import Ownership, verifier_obstacle
+from pilotfish.daemon.front.keys import CATALOG, ENGINES, INFERENCE, OWNERSHIP, RUNNERS, SETTINGS, STORE, UPSTREAM
+from pilotfish.daemon.front.ownership import Ownership
 from pilotfish.daemon.front.refusals import refusal_routes
 from pilotfish.daemon.front.relay_rules import LOADED
 from pilotfish.daemon.front.rendering_ollama import rendering
@@ -53,7 +54,7 @@ def create_sharing_app(store: Store, settings: FrontSettings, upstream: Upstream
 
     app.cleanup_ctx.append(client)
     _furnish(app, store, settings)
-    app[OWNERSHIP] = Ownership(app[CATALOG], upstream, verifier_obstacle(store))
+    app[OWNERSHIP] = Ownership(app[CATALOG], upstream, app[ENGINES])
     app.on_response_prepare.append(sharing.prepare)
     app.add_routes([*_generating(), web.get(LOADED, sharing.handle_loaded, allow_head=False)])
     return app
@@ -62,6 +63,7 @@ def create_sharing_app(store: Store, settings: FrontSettings, upstream: Upstream
 def _furnish(app: web.Application, store: Store, settings: FrontSettings) -> None:
     app[SETTINGS] = settings
     app[STORE] = store
+    app[ENGINES] = EnginesHere(store)
     app[CATALOG] = Catalog(store)
     app.cleanup_ctx.append(_runners)
 
@@ -92,7 +94,7 @@ def _routes() -> list[web.RouteDef]:
 async def _runners(app: web.Application) -> AsyncIterator[None]:
     app[RUNNERS] = runners = Runners(app[SETTINGS])
     async with rendering(app[SETTINGS], app.get(UPSTREAM), app[STORE]) as renderer:
-        app[INFERENCE] = Inference(app[CATALOG], runners, app[SETTINGS], renderer)
+        app[INFERENCE] = Inference(app[CATALOG], runners, app[SETTINGS], app[ENGINES], renderer)
         yield
     await runners.aclose()
 

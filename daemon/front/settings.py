@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pilotfish.daemon.front.durations import FOREVER, lasting, parse_go_duration
 from pilotfish.daemon.http.json_text import shown
-from pilotfish.daemon.http.tunnel import Address
+from pilotfish.daemon.http.tunnel import ServerAddress
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError, RequestError
 
@@ -42,7 +42,7 @@ class Upstream:
     loads the model for it.
     """
 
-    address: Address
+    address: ServerAddress
     serve_gguf: bool = False
     templates: str = "ollama"
 
@@ -88,7 +88,7 @@ def parse_host(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def parse_upstream(text: str) -> Address:
+def parse_upstream(text: str) -> ServerAddress:
     """The address in `http://host:port`, or in a shorter form that OLLAMA_HOST may have. Raises ConfigError."""
     scheme, separator, rest = text.strip().partition("://")
     authority, _, path = (rest if separator else scheme).partition("/")
@@ -98,7 +98,7 @@ def parse_upstream(text: str) -> Address:
         raise ConfigError(f"upstream: {shown(text)} is not spoken here; give an address that begins with http://")
     if path or not authority or not (_COUNT.fullmatch(number) and 0 < int(number) <= 65535):
         raise ConfigError(f"upstream: {shown(text)} is no address; write http://HOST:PORT, as in {EXAMPLE_UPSTREAM}")
-    return Address({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(number))
+    return ServerAddress({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(number))
 
 
 def _split_host_port(text: str) -> tuple[str, str | None]:

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from pilotfish.daemon.front.errors import StatusError
-from pilotfish.daemon.http.tunnel import CONNECT, Address
+from pilotfish.daemon.http.tunnel import CONNECT, ServerAddress
 from pilotfish.hooks.errors import ConfigError, EngineError
 
 log = logging.getLogger("pilotfish.front")
@@ -35,7 +35,7 @@ class Admission:
 class UpstreamClient:
     """Requests of the front's own, all of which carry its mark. Every method may raise UpstreamAway."""
 
-    def __init__(self, address: Address, mark: str) -> None:
+    def __init__(self, address: ServerAddress, mark: str) -> None:
         self.address = address
         self.mark = mark
         self._session = aiohttp.ClientSession(

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from pilotfish.daemon.http.connection import Connection, MakeHTTP
 from pilotfish.daemon.http.request_head import RequestHead, end_of_head
-from pilotfish.daemon.http.tunnel import Address, Tunnel
+from pilotfish.daemon.http.tunnel import ServerAddress, Tunnel
 
 MAX_HEAD = 1 << 20  # bytes, as Go has it
 MAX_KEPT = 64 << 20  # bytes of a request for the application; a longer one is the other server's
@@ -27,7 +27,7 @@ class Relaying:
     """What goes where. `mine` says what the application is asked first, `refusal` what nobody is (an empty answer: it
     may pass), `failure` how a client is told that the other server does not answer."""
 
-    address: Address
+    address: ServerAddress
     mark: str  # for the `Via` line of what is handed on
     mine: Callable[[RequestHead], bool]
     refusal: Callable[[RequestHead], bytes]

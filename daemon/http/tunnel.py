@@ -25,7 +25,7 @@ Failure = Callable[[str], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """Where a server listens."""
 
     host: str
@@ -44,7 +44,7 @@ class Address:
 class Tunnel(asyncio.Protocol):
     """The client's side. `failure` makes an answer of why there is none."""
 
-    def __init__(self, client: asyncio.Transport, address: Address, first: bytes, failure: Failure) -> None:
+    def __init__(self, client: asyncio.Transport, address: ServerAddress, first: bytes, failure: Failure) -> None:
         """Connects in the background; `first` is what the server gets first. Needs a running loop."""
         self._client = client
         self._address = address

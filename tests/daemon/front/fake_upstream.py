@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-from pilotfish.daemon.http.tunnel import Address
+from pilotfish.daemon.http.tunnel import ServerAddress
 
 END = b"\r\n\r\n"
 
@@ -50,7 +50,7 @@ Script = Callable[[Visit], Awaitable[None]]
 class FakeUpstream:
     """`script` is what happens on the next connections; everything that came is in `visits`."""
 
-    address: Address
+    address: ServerAddress
     visits: list[Visit]
     script: Script | None = None
 
@@ -77,7 +77,7 @@ async def ollama(visit: Visit) -> None:
 @contextlib.asynccontextmanager
 async def fake_upstream() -> AsyncIterator[FakeUpstream]:
     """One that listens on a free port; what is still connected at the end is cut off."""
-    upstream = FakeUpstream(Address("127.0.0.1", 0), [])
+    upstream = FakeUpstream(ServerAddress("127.0.0.1", 0), [])
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,7 +96,7 @@ async def fake_upstream() -> AsyncIterator[FakeUpstream]:
             writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    upstream.address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+    upstream.address = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1])
     try:
         yield upstream
     finally:

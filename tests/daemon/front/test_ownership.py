@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pilotfish.daemon.front.catalog import Catalog
-from pilotfish.daemon.front.ownership import Ownership, verifier_obstacle
+from pilotfish.daemon.front.computed_here import EnginesHere
+from pilotfish.daemon.front.ownership import Ownership
 from pilotfish.daemon.front.settings import Upstream
-from pilotfish.daemon.http.tunnel import Address
+from pilotfish.daemon.http.tunnel import ServerAddress
 from pilotfish.manifests import manifest as media
 from tests.manifests.builders import safetensors_bytes, write_model
 
-NOWHERE = Address("127.0.0.1", 9)
+NOWHERE = ServerAddress("127.0.0.1", 9)
 
 
-def ownership(store, obstacle=lambda manifest: "", clock=lambda: 0.0, *, serve_gguf=True):
+def ownership(store, obstacle=lambda model: "", clock=lambda: 0.0, *, serve_gguf=True):
     return Ownership(Catalog(store), Upstream(NOWHERE, serve_gguf), obstacle, clock)
 
 
@@ -46,13 +47,9 @@ async def test_one_that_could_not_be_loaded_is_tried_again_later(store):
 
 async def test_an_mlx_model_is_the_upstreams_as_long_as_no_verifier_takes_it(store):
     write_model(store.root, "mlx", [(media.TENSOR, safetensors_bytes("a"), "a")], {"model_format": "safetensors"})
-    manifest = store.manifest("mlx")
-    assert "no engine here computes it" in verifier_obstacle(store)(manifest)
-    asked = []
-
-    def obstacle(manifest):
-        asked.append(manifest.name.short)
-        return "too tiny"
-
-    assert await ownership(store, obstacle, serve_gguf=False).owned("mlx") is None
-    assert asked == ["mlx:latest"]
+    model = await Catalog(store).find("mlx")
+    assert "no engine here computes it" in EnginesHere(store)(model)
+    assert await ownership(store, lambda model: "too tiny", serve_gguf=False).owned("mlx") is None
+    taken = await ownership(store, serve_gguf=False).owned("mlx")
+    assert taken is not None
+    assert taken.weights == model.manifest.path

@@ -10,7 +10,7 @@ import pytest
 
 from pilotfish.daemon.front.settings import Upstream
 from pilotfish.daemon.http.connection import Limits
-from pilotfish.daemon.http.tunnel import Address, reset
+from pilotfish.daemon.http.tunnel import ServerAddress, reset
 from pilotfish.daemon.processes.ports import free_port
 from pilotfish.hooks.errors import ConfigError
 from tests.daemon.front.fake_upstream import END, fake_upstream
@@ -240,7 +240,7 @@ async def test_ends_of_sending_are_passed_on_alone(relay, upstream):
 
 @pytest.mark.parametrize("path", ["/api/tags", "/v1/models"])
 async def test_an_upstream_that_is_away_is_named_with_a_remedy(start, path):
-    address = Address("127.0.0.1", free_port())
+    address = ServerAddress("127.0.0.1", free_port())
     async with start(upstream=Upstream(address)) as front, front.http.get(front.url + path) as response:
         assert response.status == 502
         error = (await response.json())["error"]
@@ -281,22 +281,22 @@ async def test_origins_are_the_upstreams_business(relay, upstream):
 async def test_a_front_that_is_its_own_upstream_does_not_start(start):
     port = free_port()
     with pytest.raises(ConfigError, match="this server itself"):
-        async with start(port=port, upstream=Upstream(Address("127.0.0.1", port))):
+        async with start(port=port, upstream=Upstream(ServerAddress("127.0.0.1", port))):
             pass
 
 
 async def test_a_pilotfish_without_an_ollama_is_no_upstream(start, front):
     with pytest.raises(ConfigError, match="name the Ollama"):
-        async with start(upstream=Upstream(Address("127.0.0.1", front.settings.port))):
+        async with start(upstream=Upstream(ServerAddress("127.0.0.1", front.settings.port))):
             pass
 
 
-async def test_a_loop_that_closes_later_is_seen_at_the_first_request(start):
-    """Two fronts, each before the other: neither is there when the other starts."""
-    ports = free_port(), free_port()
-    async with contextlib.AsyncExitStack() as stack:
-        first = await stack.enter_async_context(start(port=ports[0], upstream=Upstream(Address("127.0.0.1", ports[1]))))
-        with pytest.raises(ConfigError, match="hands requests back"):
-            await stack.enter_async_context(start(port=ports[1], upstream=Upstream(Address("127.0.0.1", ports[0]))))
-        async with first.http.get(f"{first.url}/api/tags") as response:
-            assert response.status == 502
+async def test_a_loop_through_another_server_ends_where_it_began(start, relay, upstream):
+    await said_to(relay, request(b"GET", b"/api/tags"))
+    via = b"Via: 1.1 other, %s\r\n" % upstream.visits[0].header("via")[0].encode()
+    answer = await said_to(relay, request(b"GET", b"/api/tags", via))
+    assert answer.startswith(b"HTTP/1.1 508 ")
+    assert len(upstream.visits) == 1
+    behind = Upstream(ServerAddress("127.0.0.1", relay.settings.port))
+    async with start(upstream=behind) as chained, chained.http.get(f"{chained.url}/api/tags") as response:
+        assert response.status == 200, "one behind the other is no loop"

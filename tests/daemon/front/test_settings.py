@@ -11,7 +11,7 @@ from pilotfish.daemon.front import FrontSettings, embedded, running, settings_fr
 from pilotfish.daemon.front.durations import parse_go_duration, parse_keep_alive
 from pilotfish.daemon.front.settings import parse_host, parse_upstream
 from pilotfish.daemon.front.streams import dumps, timestamp
-from pilotfish.daemon.http.tunnel import Address
+from pilotfish.daemon.http.tunnel import ServerAddress
 from pilotfish.hooks.errors import ConfigError, RequestError
 
 
@@ -188,7 +188,7 @@ async def test_an_embedded_front_has_a_port_of_its_own(store):
     ],
 )
 def test_an_upstream_in_the_forms_that_ollama_host_has(text, host, port):
-    assert parse_upstream(text) == Address(host, port)
+    assert parse_upstream(text) == ServerAddress(host, port)
 
 
 @pytest.mark.parametrize(

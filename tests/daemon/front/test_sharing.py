@@ -9,7 +9,7 @@ import pytest
 
 from pilotfish.daemon.front.settings import Upstream
 from pilotfish.daemon.http import switching
-from pilotfish.daemon.http.tunnel import Address
+from pilotfish.daemon.http.tunnel import ServerAddress
 from pilotfish.daemon.processes.ports import free_port
 from tests.daemon.front.fake_upstream import END, fake_upstream
 from tests.daemon.front.tiny_models import write_gguf
@@ -164,7 +164,7 @@ async def is_only_theirs(front):
 
 
 async def test_models_of_ours_are_answered_while_the_upstream_is_away(start):
-    upstream = Upstream(Address("127.0.0.1", free_port()), serve_gguf=True)
+    upstream = Upstream(ServerAddress("127.0.0.1", free_port()), serve_gguf=True)
     async with start(upstream=upstream) as front:
         status, answer = await front.ask("/api/generate", {**ASK, "prompt": "echo:here"})
         assert (status, answer["response"]) == (200, "here")
