@@ -14,6 +14,7 @@ from pilotfish.daemon.cli.console import err
 from pilotfish.daemon.config.files import load_or_last_good
 from pilotfish.daemon.config.types import TEMPLATES, Front
 from pilotfish.daemon.front.settings import FrontSettings, Upstream, parse_host, parse_upstream, settings_from_env
+from pilotfish.daemon.http.gate import is_loopback
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
@@ -46,6 +47,8 @@ def command(
     store = _store(root, demo)
     before = f", before {behind.address.url}" if behind else ""
     err.print(f"pilotfish serves {store.root} on {settings.url}{before}", markup=False, soft_wrap=True)
+    if behind and not is_loopback(settings.host):
+        err.print("Whoever reaches this address reaches that Ollama, pulling and deleting included.", style="yellow")
     asyncio.run(_serve(store, settings))
 
 
