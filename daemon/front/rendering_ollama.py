@@ -90,7 +90,7 @@ async def rendering(
         yield UpstreamRenderer(client)
     elif binary := settings.ollama or find_ollama():
         folder = hashlib.sha256(bytes(store.root)).hexdigest()[:12]
-        ollama = RenderingOllama(binary, Twins(state_dir() / "templates" / folder, store), client.mark)
+        ollama = RenderingOllama(binary, Twins(state_dir() / "templates" / folder, store), client)
         try:
             yield ollama
         finally:
@@ -109,10 +109,11 @@ def find_ollama() -> str:
 class RenderingOllama:
     """Renders for any model of the store; its process starts with the first prompt. Belongs to the event loop."""
 
-    def __init__(self, binary: str, twins: Twins, mark: str) -> None:
+    def __init__(self, binary: str, twins: Twins, upstream: UpstreamClient) -> None:
+        """`upstream` is the server whose prompts these are to be: one of another version is warned of."""
         self._binary = binary
         self._twins = twins
-        self._mark = mark
+        self._upstream = upstream
         self._lock = asyncio.Lock()
         self._process: ChildServer | None = None
         self._client: UpstreamClient | None = None
@@ -144,14 +145,22 @@ class RenderingOllama:
             process = await ChildServer.start(command, port, "ollama for templates", environment)
         except OSError as error:
             raise UpstreamAway(f"{self._binary} cannot be started: {error}") from error
-        client = UpstreamClient(ServerAddress("127.0.0.1", port), self._mark)
+        client = UpstreamClient(ServerAddress("127.0.0.1", port), self._upstream.mark)
         if not await process.comes_up(lambda: _answers(client), _PATIENCE):
             words = await process.last_words()
             await client.aclose()
             await process.stop()
             raise UpstreamAway(f"{self._binary} serve does not come up: {words}")
         log.info("%s renders prompts, on port %d", self._binary, port)
+        await self._compare(client)
         return process, client
+
+    async def _compare(self, client: UpstreamClient) -> None:
+        with contextlib.suppress(UpstreamAway):
+            mine, theirs = [(await asked.version())[1].get("version") for asked in (client, self._upstream)]
+            if mine != theirs:
+                what = "may render prompts otherwise than the upstream; put the upstream's own ollama on the PATH"
+                log.warning("%s is version %s, the upstream %s: it %s", self._binary, mine, theirs, what)
 
 
 async def _answers(client: UpstreamClient) -> bool:

@@ -15,6 +15,9 @@ from pilotfish.daemon.front.prompts import ChatWish
 from pilotfish.daemon.front.rendering_ollama import RenderingOllama
 from pilotfish.daemon.front.requests import Message
 from pilotfish.daemon.front.twins import Twins
+from pilotfish.daemon.front.upstream_client import UpstreamClient
+from pilotfish.daemon.http.tunnel import ServerAddress
+from pilotfish.daemon.processes.ports import free_port
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.store import Store
 from tests.e2e.ollama_server import GREEDY, MODEL, SEEDED, serving
@@ -147,12 +150,14 @@ async def test_prompts_of_mlx_models_are_rendered_where_ollama_cannot_load_them(
     write_model(tmp_path, "mlx", [(media.TENSOR, safetensors_bytes("a"), "a")], config)
     store = Store(tmp_path)
     model = await Catalog(store).find("mlx")
-    ollama = RenderingOllama(str(ollama_binary), Twins(tmp_path / "twins", store), "1.1 test")
+    nobody = UpstreamClient(ServerAddress("127.0.0.1", free_port()), "1.1 test")
+    ollama = RenderingOllama(str(ollama_binary), Twins(tmp_path / "twins", store), nobody)
     tool = {"type": "function", "function": {"name": "weather", "description": "It rains.", "parameters": {}}}
     try:
         prompt = await ollama(model, [Message("system", "Be brief."), Message("user", "hi")], ChatWish(tools=(tool,)))
     finally:
         await ollama.aclose()
+        await nobody.aclose()
     assert prompt.startswith("<|im_start|>system\nBe brief.")
     assert "<name>weather</name>" in prompt
     assert prompt.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
