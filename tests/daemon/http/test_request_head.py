@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pilotfish.daemon.http.request_head import RequestHead, end_of_head
 
@@ -47,3 +49,14 @@ def test_a_line_that_goes_on_stays_with_its_beginning():
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01", b"GET /", b"GET / x HTTP/1.1"])
 def test_what_is_no_http_has_no_method(first):
     assert RequestHead.parse(first + b"\r\n\r\n").method == ""
+
+
+@given(
+    st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b" ", b"\t", b":", b"a", b"Connection:", b"\xff"])).map(b"".join)
+)
+def test_whatever_comes_is_a_head_that_can_be_handed_on(data):
+    """To the next server it ends where it ended here: nothing of a body gets into it, and nothing of it into a body."""
+    data += b"\r\n\r\n"
+    size = end_of_head(data)
+    handed_on = RequestHead.parse(data[:size]).handed_on(("Via: 1.1 me",))
+    assert end_of_head(handed_on) == len(handed_on)
