@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,7 @@ class RenderingOllama:
 
     async def _start(self) -> tuple[ChildServer, UpstreamClient]:
         port = free_port()
-        command = tied_command([self._binary, "serve"])
+        command = tied_command([self._binary, "serve"], signal.SIGTERM)  # it has children of its own
         environment = _environment(self._twins.root, port)
         try:
             process = await ChildServer.start(command, port, "ollama for templates", environment)

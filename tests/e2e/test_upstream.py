@@ -23,7 +23,7 @@ from pilotfish.manifests.store import Store
 from tests.e2e.ollama_server import GREEDY, MODEL, SEEDED, serving
 from tests.e2e.same_in_both import SAME_IN_BOTH, answers_of
 from tests.manifests.builders import safetensors_bytes, write_model
-from tests.waiting import wait_until
+from tests.waiting import is_gone, wait_until
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(300)]
 
@@ -137,6 +137,16 @@ def test_prompts_are_rendered_as_the_upstream_renders_them(before, stock, templa
     assert mine["_debug_info"]["rendered_template"] == theirs["_debug_info"]["rendered_template"]
     assert answer.prompt_eval_count == stock.client.chat(MODEL, messages, options=GREEDY).prompt_eval_count
     assert loaded == ([] if templates == "ollama" else [f"{MODEL}:latest"])
+
+
+def test_what_renders_prompts_goes_with_its_server_however_that_ends(before, stock):
+    with before(stock, "--serve-gguf") as rendering:
+        rendering.client.chat(MODEL, MESSAGES, options={**GREEDY, "num_predict": 1})
+        started = psutil.Process(rendering.process.pid).children(recursive=True)
+        assert any("ollama" in child.name() for child in started)
+        rendering.process.kill()
+        for child in started:
+            wait_until(lambda child=child: is_gone(child), f"{child} was left behind")
 
 
 async def test_prompts_of_mlx_models_are_rendered_where_ollama_cannot_load_them(ollama_binary, tmp_path):
