@@ -13,6 +13,7 @@ from pilotfish.daemon.config.types import (
     LIBLLAMA,
     MAX_WIDTH,
     PROMPTS,
+    TEMPLATES,
     Config,
     Daemon,
     Drafters,
@@ -151,6 +152,12 @@ def _daemon(section: Section, base: Path) -> Daemon:
 
 
 def _front(section: Section) -> Front:
-    front = Front(section.text("host", Front().host))
+    default = Front()
+    front = Front(
+        host=section.text("host", default.host),
+        upstream=section.text("upstream", default.upstream),
+        serve_gguf=section.flag("serve_gguf", default.serve_gguf),
+        templates=section.choice("templates", default.templates, TEMPLATES),
+    )
     section.warn_unknown()
     return front

@@ -13,6 +13,7 @@ from pilotfish.manifests.names import ModelName
 
 LIBLLAMA = ("bundled", "ollama")
 PROMPTS = ("fast", "lane")
+TEMPLATES = ("ollama", "own", "upstream")
 STOCK_ENGINE = "llama"  # the verifier that computes with the library of plain Ollama
 ENGINES = {STOCK_ENGINE: "pip install 'pilotfish[llama]'", "ik": "pip install 'pilotfish[ik]'"}  # and how to get them
 AUTO = "auto"  # of these the one that is measured to be the fastest for a model
@@ -96,9 +97,12 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """`[front]`: where `pilotfish serve` listens, in any form that OLLAMA_HOST may have."""
+    """`[front]`: where `pilotfish serve` listens, in any form that OLLAMA_HOST may have, and what stands behind it."""
 
     host: str = "127.0.0.1:11435"
+    upstream: str = ""  # the Ollama that answers what is not computed here; empty: nobody does
+    serve_gguf: bool = False  # with an upstream: whether GGUF models are computed here, too
+    templates: str = "ollama"  # with an upstream: who renders prompts
 
 
 @dataclass(frozen=True, slots=True)

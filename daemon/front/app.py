@@ -10,10 +10,16 @@ import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from pilotfish.daemon.front.routes import create_app
+from aiohttp import web
+
+from pilotfish.daemon.front.keys import UPSTREAM
+from pilotfish.daemon.front.relay_rules import relaying
+from pilotfish.daemon.front.routes import create_app, create_sharing_app
 from pilotfish.daemon.front.settings import FrontSettings, settings_from_env
+from pilotfish.daemon.front.upstream_client import demand_ollama
 from pilotfish.daemon.http.connection import ORDINARY, Limits
 from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.http.switching import Relaying
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 
@@ -34,9 +40,19 @@ async def running(store: Store, settings: FrontSettings, limits: Limits = ORDINA
     except OSError as error:
         raise ConfigError(_why_not(settings, error)) from error
     bound = replace(settings, port=listening[0].getsockname()[1])
-    async with serving(create_app(store, settings), listening, limits):
+    rules = relaying(bound, bound.upstream) if bound.upstream else None
+    app = _app(store, bound, rules)
+    async with serving(app, listening, limits, relaying=rules):
         log.info("listening on %s, models in %s", bound.url, store.root)
+        if rules:
+            await demand_ollama(app[UPSTREAM])
         yield bound
+
+
+def _app(store: Store, settings: FrontSettings, rules: Relaying | None) -> web.Application:
+    if settings.upstream is None or rules is None:
+        return create_app(store, settings)
+    return create_sharing_app(store, settings, settings.upstream, rules.mark)
 
 
 @contextlib.asynccontextmanager

@@ -13,6 +13,7 @@ from typing import Any
 from pilotfish.daemon.chat.answers.answer_format import call_format_of, may_think
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.requests import Message, parse_messages
+from pilotfish.daemon.front.tensor_models import TensorModel, read_tensor_model
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound, PilotfishError, RequestError
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
@@ -30,6 +31,7 @@ class ServedModel:
     manifest: Manifest
     config: ModelConfig
     metadata: GGUFMetadata | None  # None for a model without GGUF weights
+    tensors: TensorModel | None = None  # for one in safetensors blobs
     options: Mapping[str, Any] = field(default_factory=dict)
     system: str = ""
     messages: tuple[Message, ...] = ()
@@ -48,24 +50,40 @@ class ServedModel:
 
     @property
     def weights(self) -> Path:
-        """The GGUF blob. Raises StatusError for a model that the front's runner cannot run, saying what can."""
+        """What a runner is told to load: the GGUF blob, or the manifest of an MLX model.
+
+        Raises StatusError for a model that no runner can run, saying what can.
+        """
         remedy = "run it through Ollama (`ollama serve`)"
         if self.config.remote_host:
             raise StatusError(400, f"model '{self.short}' runs on {self.config.remote_host}, not here; {remedy}")
-        if self.metadata is None:
-            raise StatusError(400, f"model '{self.short}' has no GGUF weights, which the runner needs; {remedy}")
         if self.adapters:
             raise StatusError(400, f"model '{self.short}' has a LoRA adapter, which is not supported here; {remedy}")
-        return self.metadata.path
+        if self.metadata is not None:
+            return self.metadata.path
+        if self.tensors is None:
+            raise StatusError(400, f"model '{self.short}' has no weights, which the runner needs; {remedy}")
+        return self.manifest.path
 
     @property
     def key(self) -> str:
         """Equal for names that share a runner."""
-        return str(self.weights)
+        return str(self.weights) if self.metadata else f"{self.weights}@{self.manifest.digest}"
+
+    @property
+    def chat_template(self) -> str:
+        """The one that comes with the weights; empty where none does."""
+        described = self.metadata or self.tensors
+        return described.chat_template if described else ""
 
     @property
     def has_chat_template(self) -> bool:
-        return self.metadata is not None and bool(self.metadata.chat_template)
+        return bool(self.chat_template)
+
+    @property
+    def ollama_renders(self) -> bool:
+        """Whether Ollama renders its prompts itself, and has not llama-server do it by the GGUF's chat template."""
+        return bool(self.template or self.config.renderer) or self.metadata is None
 
     @property
     def can_shift(self) -> bool:
@@ -75,17 +93,18 @@ class ServedModel:
     @property
     def train_context(self) -> int:
         """Tokens the model was trained for; 0 when unknown."""
-        return self.metadata.context_length if self.metadata else self.config.context_length
+        described = self.metadata or self.tensors
+        return (described.context_length if described else 0) or self.config.context_length
 
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What this front does with the model; less than Ollama can, where images are concerned, and tools and thinking
         in ways that are not known here."""
-        if self.metadata is None:
+        if self.metadata is None and (self.tensors is None or "completion" not in self.config.capabilities):
             return self.config.capabilities
-        if self.metadata.is_embedding:
+        if self.metadata is not None and self.metadata.is_embedding:
             return ("embedding",)
-        template = self.metadata.chat_template
+        template = self.chat_template
         calls = "tools" in template and bool(call_format_of(template))
         found = {"completion": True, "tools": calls, "thinking": may_think(template)}
         return tuple(name for name, can in found.items() if can)
@@ -159,6 +178,7 @@ class Catalog:
             manifest=manifest,
             config=store.config(manifest),
             metadata=self._metadata(manifest, strict=strict),
+            tensors=read_tensor_model(manifest, store),
             options=store.params(manifest),
             system=store.text(manifest, media.SYSTEM) or "",
             messages=_messages(manifest, store.text(manifest, media.MESSAGES)),

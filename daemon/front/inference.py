@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -12,6 +13,7 @@ from pilotfish.daemon.chat.answers.answer_format import AnswerReading
 from pilotfish.daemon.front import prompts
 from pilotfish.daemon.front.answer_pieces import Final, Piece, answer
 from pilotfish.daemon.front.catalog import Catalog, ServedModel
+from pilotfish.daemon.front.computed_here import Obstacle
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.options import Options, merge, runner_options
 from pilotfish.daemon.front.reading_pieces import read_pieces
@@ -47,7 +49,17 @@ Render = Callable[[Lease, ServedModel], Awaitable[prompts.RenderedPrompt]]
 class Inference:
     """Runs requests: finds the model, checks what it can do, leases a runner, renders, generates."""
 
-    def __init__(self, catalog: Catalog, runners: Runners, settings: FrontSettings) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        runners: Runners,
+        settings: FrontSettings,
+        obstacle: Obstacle,
+        renderer: prompts.PromptRenderer | None = None,
+    ) -> None:
+        """`renderer` makes prompts; without one the chat templates do that come with the weights."""
+        self._obstacle = obstacle
+        self._renderer = renderer
         self._catalog = catalog
         self._runners = runners
         self._defaults = Options(num_ctx=settings.num_ctx)
@@ -59,9 +71,9 @@ class Inference:
         def check(model: ServedModel) -> None:
             _refuse(model, request.settings, "generate", insert=bool(request.suffix), vision=request.has_images)
             if not request.raw:
-                prompts.check_template(model, request.template)
+                prompts.check_template(model, request.template, rendered_by_ollama=self._renderer is not None)
 
-        render = partial(_generate_prompt, request)
+        render = partial(_generate_prompt, request, self._renderer)
         return self._answer(request.settings, check, render if request.prompt else None, with_context=not request.raw)
 
     def chat(self, request: ChatRequest) -> Events:
@@ -70,9 +82,9 @@ class Inference:
         def check(model: ServedModel) -> None:
             vision = any(message.has_images for message in request.messages)
             _refuse(model, request.settings, "chat", tools=request.has_tools, vision=vision)
-            prompts.check_template(model)
+            prompts.check_template(model, rendered_by_ollama=self._renderer is not None)
 
-        render = partial(_chat_prompt, request) if request.messages else None
+        render = partial(_chat_prompt, request, self._renderer) if request.messages else None
         return self._answer(request.settings, check, render, is_chat=True)
 
     async def _answer(
@@ -93,6 +105,8 @@ class Inference:
             yield Done("unload")
             return
         check(model)
+        if why := await asyncio.to_thread(self._obstacle, model):
+            raise StatusError(400, f"model '{model.short}': {why}; run it through Ollama (`ollama serve`)")
         async with self._lease(model, settings) as (lease, options):
             loaded = time.monotonic()
             if not render:
@@ -127,24 +141,29 @@ def _read(pieces: AsyncGenerator[Piece, None], reading: AnswerReading) -> AsyncG
     return read_pieces(pieces, reading) if reading.reads else pieces
 
 
-async def _generate_prompt(request: GenerateRequest, lease: Lease, model: ServedModel) -> prompts.RenderedPrompt:
+async def _generate_prompt(
+    request: GenerateRequest, renderer: prompts.PromptRenderer | None, lease: Lease, model: ServedModel
+) -> prompts.RenderedPrompt:
     if request.raw:
         return prompts.RenderedPrompt(request.prompt)
     messages = prompts.generate_messages(request, model)
     wish = prompts.ChatWish(think=request.settings.think, schema=request.settings.schema)
-    rendered = await prompts.fit(lease, model, messages, wish, truncate=request.settings.truncate)
+    chat = prompts.ChatToRender(model, messages, wish, renderer)
+    rendered = await prompts.fit(lease, chat, truncate=request.settings.truncate)
     if request.context is None:
         return rendered
     return replace(rendered, ids=await prompts.with_context(lease, request.context, rendered.text))
 
 
-async def _chat_prompt(request: ChatRequest, lease: Lease, model: ServedModel) -> prompts.RenderedPrompt:
+async def _chat_prompt(
+    request: ChatRequest, renderer: prompts.PromptRenderer | None, lease: Lease, model: ServedModel
+) -> prompts.RenderedPrompt:
     messages = prompts.chat_messages(request, model)
     settings = request.settings
     wish = prompts.ChatWish(
         request.tools, request.tool_choice, request.parallel_tool_calls, settings.think, settings.schema
     )
-    return await prompts.fit(lease, model, messages, wish, truncate=settings.truncate)
+    return await prompts.fit(lease, prompts.ChatToRender(model, messages, wish, renderer), truncate=settings.truncate)
 
 
 def _event(piece: Piece, started: float, loaded: float, options: Options, context: tuple[int, ...] | None) -> Event:

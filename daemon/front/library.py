@@ -16,7 +16,7 @@ from gguf import GGUFValueType
 from pilotfish.daemon.front.bodies import read_json
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.keys import CATALOG, RUNNERS
-from pilotfish.daemon.front.runners import Loaded
+from pilotfish.daemon.front.runners import Loaded, Runners
 from pilotfish.daemon.front.streams import json_response, timestamp
 from pilotfish.hooks.errors import RequestError
 from pilotfish.manifests.gguf_header import SCALARS, ArrayRef, Value, read_header
@@ -46,9 +46,14 @@ def _listed(model: ServedModel) -> dict[str, Any]:
 
 async def handle_ps(request: web.Request) -> web.Response:
     """GET /api/ps"""
-    loaded = request.app[RUNNERS].loaded()
+    return json_response({"models": await loaded_here(request.app[RUNNERS])})
+
+
+async def loaded_here(runners: Runners) -> list[dict[str, Any]]:
+    """What is loaded, as `/api/ps` lists it."""
+    loaded = runners.loaded()
     sizes = await asyncio.to_thread(lambda: [_resident(entry.pid) for entry in loaded])
-    return json_response({"models": [_process(entry, size) for entry, size in zip(loaded, sizes, strict=True)]})
+    return [_process(entry, size) for entry, size in zip(loaded, sizes, strict=True)]
 
 
 def _resident(pid: int) -> int:

@@ -7,9 +7,9 @@ import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
-from pilotfish.daemon.chat.answers.answer_format import AnswerReading
+from pilotfish.daemon.chat.answers.answer_format import AnswerReading, may_think
 from pilotfish.daemon.chat.answers.called_tools import Tool
 from pilotfish.daemon.chat.chat_roles import SYSTEM_ROLES
 from pilotfish.daemon.front.catalog import ServedModel
@@ -59,17 +59,39 @@ class RenderedPrompt:
 _NO_BYTES = 4  # tokens at most that stand for no byte of a text: BOS, EOS, a space before the first word
 
 
-def check_template(model: ServedModel, requested: str = "") -> None:
+class PromptRenderer(Protocol):
+    """An Ollama that renders prompts."""
+
+    async def __call__(self, model: ServedModel, messages: Sequence[Message], wish: ChatWish, /) -> str:
+        """The prompt of all of these messages, the model's own among them. Raises EngineError, or StatusError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChatToRender:
+    """What is to be rendered, and by whom: the model's own chat template where there is no `renderer`."""
+
+    model: ServedModel
+    messages: Sequence[Message]
+    wish: ChatWish
+    renderer: PromptRenderer | None = None
+
+
+def check_template(model: ServedModel, requested: str = "", *, rendered_by_ollama: bool = False) -> None:
     """Raises UnsupportedRequest when the prompt would have to be rendered by a Go template.
 
-    A model's own Go template is passed over where the GGUF carries a chat template, which says the same.
+    A model's own Go template is passed over where the GGUF carries a chat template, which says the same. Where Ollama
+    renders, what the answer is made of is still told from that chat template; without one only plain text is sure.
     """
     if requested and requested != DEFAULT_TEMPLATE:
         raise UnsupportedRequest(
             "template: Go templates are not supported here; leave it out to use the model's own chat template, "
             "or render the prompt yourself and send it with raw: true"
         )
-    if not model.has_chat_template and model.template.strip() not in ("", DEFAULT_TEMPLATE):
+    if rendered_by_ollama and requested in ("", DEFAULT_TEMPLATE):
+        if not model.has_chat_template and (model.config.renderer or may_think(model.template)):
+            raise UnsupportedRequest(f"model '{model.short}' may think in a way that only Ollama knows; run it there")
+    elif not model.has_chat_template and model.template.strip() not in ("", DEFAULT_TEMPLATE):
         raise UnsupportedRequest(
             f"model '{model.short}' has a Go template and no chat template in its GGUF, and Go templates are not "
             "supported here; render the prompt yourself and send it with raw: true, or run it through Ollama"
@@ -90,8 +112,25 @@ def chat_messages(request: ChatRequest, model: ServedModel) -> tuple[Message, ..
     return (*own, *model.messages, *request.messages)
 
 
-async def render(lease: Lease, model: ServedModel, messages: Sequence[Message], wish: ChatWish) -> RenderedPrompt:
-    """One prompt from messages, by the GGUF's chat template, or as Ollama does without one; not tokenized yet."""
+async def render(lease: Lease, chat: ChatToRender, messages: Sequence[Message]) -> RenderedPrompt:
+    """One prompt from some of the chat's messages; not tokenized yet."""
+    rendered = await _render_here(lease, chat.model, messages, chat.wish)
+    if chat.renderer is None or not chat.model.ollama_renders:
+        return rendered
+    text = await chat.renderer(chat.model, messages, chat.wish)
+    return replace(rendered, text=text, reading=_begun_by(text, rendered.reading))
+
+
+def _begun_by(prompt: str, reading: AnswerReading) -> AnswerReading:
+    """The same reading after another prompt, which may leave the model in its thoughts, or not."""
+    if reading.continued or reading.reasoning is None:
+        return reading
+    _, tag, space = prompt.rpartition(reading.reasoning.start.strip())
+    return replace(reading, begun="" if space.strip() else tag + space)
+
+
+async def _render_here(lease: Lease, model: ServedModel, messages: Sequence[Message], wish: ChatWish) -> RenderedPrompt:
+    """By the GGUF's chat template, or as Ollama does without one."""
     if not model.has_chat_template:
         return RenderedPrompt(render_plain(messages))
     answer = await lease.client.prepare_chat(wish.fields([message.to_json() for message in messages]))
@@ -107,21 +146,19 @@ def render_plain(messages: Sequence[Message]) -> str:
     return "".join("\n\n".join(turn.content for turn in group) for role, group in turns if role not in SYSTEM_ROLES)
 
 
-async def fit(
-    lease: Lease, model: ServedModel, messages: Sequence[Message], wish: ChatWish, *, truncate: bool
-) -> RenderedPrompt:
+async def fit(lease: Lease, chat: ChatToRender, *, truncate: bool) -> RenderedPrompt:
     """The rendered prompt and its ids; with `truncate`, the oldest turns dropped until an answer fits behind it.
 
     System messages and the last turn always stay, so the prompt may still be too long: see `shortened`.
     """
-    return await _Fitting(lease, model, messages, wish).fit(truncate=truncate)
+    return await _Fitting(lease, chat).fit(truncate=truncate)
 
 
 class _Fitting:
     """One chat that has to fit the context."""
 
-    def __init__(self, lease: Lease, model: ServedModel, messages: Sequence[Message], wish: ChatWish) -> None:
-        self._lease, self._model, self._messages, self._wish = lease, model, messages, wish
+    def __init__(self, lease: Lease, chat: ChatToRender) -> None:
+        self._lease, self._chat, self._messages = lease, chat, chat.messages
 
     async def fit(self, *, truncate: bool) -> RenderedPrompt:
         rendered = await self._rendered(0)
@@ -156,7 +193,7 @@ class _Fitting:
     async def _rendered(self, start: int) -> RenderedPrompt:
         """The prompt without the turns before `start`. Raises StatusError when the template refuses what is left."""
         system = [message for message in self._messages[:start] if message.is_system]
-        rendered = await render(self._lease, self._model, [*system, *self._messages[start:]], self._wish)
+        rendered = await render(self._lease, self._chat, [*system, *self._messages[start:]])
         return replace(rendered, ids=await self._lease.client.tokenize(rendered.text))
 
 

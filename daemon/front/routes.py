@@ -9,17 +9,22 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from pilotfish import __version__
-from pilotfish.daemon.front import library, ollama_api, openai_api
+from pilotfish.daemon.front import library, ollama_api, openai_api, sharing
 from pilotfish.daemon.front.access import Access
 from pilotfish.daemon.front.bodies import MAX_BODY
 from pilotfish.daemon.front.catalog import Catalog
+from pilotfish.daemon.front.computed_here import EnginesHere
 from pilotfish.daemon.front.errors import ollama_error, openai_error, status_of
 from pilotfish.daemon.front.inference import Inference
-from pilotfish.daemon.front.keys import CATALOG, INFERENCE, RUNNERS, SETTINGS
+from pilotfish.daemon.front.keys import CATALOG, ENGINES, INFERENCE, OWNERSHIP, RUNNERS, SETTINGS, STORE, UPSTREAM
+from pilotfish.daemon.front.ownership import Ownership
 from pilotfish.daemon.front.refusals import refusal_routes
+from pilotfish.daemon.front.relay_rules import LOADED
+from pilotfish.daemon.front.rendering_ollama import rendering
 from pilotfish.daemon.front.runners import Runners
-from pilotfish.daemon.front.settings import FrontSettings
+from pilotfish.daemon.front.settings import FrontSettings, Upstream
 from pilotfish.daemon.front.streams import json_response
+from pilotfish.daemon.front.upstream_client import UpstreamClient
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.store import Store
 
@@ -32,35 +37,65 @@ def create_app(store: Store, settings: FrontSettings) -> web.Application:
     """The front over a model store. Runners start on demand and end with the application."""
     access = Access(settings.origins, settings.host)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[access.middleware(), _shape_errors])
-    app[SETTINGS] = settings
-    app[CATALOG] = Catalog(store)
-    app.cleanup_ctx.append(_runners)
+    _furnish(app, store, settings)
     app.on_response_prepare.append(access.add_headers)
     app.add_routes(_routes())
     return app
 
 
+def create_sharing_app(store: Store, settings: FrontSettings, upstream: Upstream, mark: str) -> web.Application:
+    """What the front does itself where it stands before an upstream; `mark` is on what it asks there."""
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[sharing.admit, _shape_errors, sharing.share])
+
+    async def client(app: web.Application) -> AsyncIterator[None]:
+        app[UPSTREAM] = UpstreamClient(upstream.address, mark)
+        yield
+        await app[UPSTREAM].aclose()
+
+    app.cleanup_ctx.append(client)
+    _furnish(app, store, settings)
+    app[OWNERSHIP] = Ownership(app[CATALOG], upstream, app[ENGINES])
+    app.on_response_prepare.append(sharing.prepare)
+    app.add_routes([*_generating(), web.get(LOADED, sharing.handle_loaded, allow_head=False)])
+    return app
+
+
+def _furnish(app: web.Application, store: Store, settings: FrontSettings) -> None:
+    app[SETTINGS] = settings
+    app[STORE] = store
+    app[ENGINES] = EnginesHere(store)
+    app[CATALOG] = Catalog(store)
+    app.cleanup_ctx.append(_runners)
+
+
+def _generating() -> list[web.RouteDef]:
+    return [
+        web.post("/api/generate", ollama_api.handle_generate),
+        web.post("/api/chat", ollama_api.handle_chat),
+        web.post("/v1/completions", openai_api.handle_completions),
+        web.post("/v1/chat/completions", openai_api.handle_chat_completions),
+    ]
+
+
 def _routes() -> list[web.RouteDef]:
     return [
+        *_generating(),
         web.get("/", _root),
         web.get("/api/version", _version),
         web.get("/api/tags", library.handle_tags),
         web.get("/api/ps", library.handle_ps, allow_head=False),
         web.post("/api/show", library.handle_show),
-        web.post("/api/generate", ollama_api.handle_generate),
-        web.post("/api/chat", ollama_api.handle_chat),
         web.get("/v1/models", openai_api.handle_models, allow_head=False),
         web.get("/v1/models/{model:.+}", openai_api.handle_model, allow_head=False),
-        web.post("/v1/completions", openai_api.handle_completions),
-        web.post("/v1/chat/completions", openai_api.handle_chat_completions),
         *refusal_routes(),
     ]
 
 
 async def _runners(app: web.Application) -> AsyncIterator[None]:
     app[RUNNERS] = runners = Runners(app[SETTINGS])
-    app[INFERENCE] = Inference(app[CATALOG], runners, app[SETTINGS])
-    yield
+    async with rendering(app[SETTINGS], app.get(UPSTREAM), app[STORE]) as renderer:
+        app[INFERENCE] = Inference(app[CATALOG], runners, app[SETTINGS], app[ENGINES], renderer)
+        yield
     await runners.aclose()
 
 

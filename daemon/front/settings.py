@@ -11,12 +11,15 @@ from dataclasses import dataclass
 
 from pilotfish.daemon.front.durations import FOREVER, lasting, parse_go_duration
 from pilotfish.daemon.http.json_text import shown
+from pilotfish.daemon.http.tunnel import ServerAddress
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError, RequestError
 
 log = logging.getLogger("pilotfish.front")
 
 DEFAULT_PORT = 11435  # Ollama's neighbour
+OLLAMA_PORT = 11434
+EXAMPLE_UPSTREAM = f"http://127.0.0.1:{OLLAMA_PORT}"
 _COUNT = re.compile("[0-9]{1,9}")
 _SECONDS = re.compile("-?[0-9]+")
 _SCHEME_PORTS = {"http": 80, "https": 443}
@@ -28,6 +31,20 @@ def default_origins() -> tuple[str, ...]:
     """The browser origins Ollama allows without being asked: this machine's, and desktop applications'."""
     local = (f"{scheme}://{host}{port}" for host in _LOCAL_HOSTS for port in ("", ":*") for scheme in _SCHEME_PORTS)
     return (*local, *_APP_ORIGINS)
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The server behind this one, and what is left to it.
+
+    With `serve_gguf` GGUF models are computed here, too. `templates` says who renders prompts: "ollama", a process of
+    our own that loads no weights; "own", the chat template that comes with the weights; "upstream", that server, which
+    loads the model for it.
+    """
+
+    address: ServerAddress
+    serve_gguf: bool = False
+    templates: str = "ollama"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +61,8 @@ class FrontSettings:
     max_loaded: int = 3
     parallel: int = 1  # requests that one model answers at a time
     max_queue: int = 512  # requests that wait for a model to be loaded, beyond which they are refused
+    upstream: Upstream | None = None  # the Ollama that answers whatever is not computed here; None: nobody does
+    ollama: str = ""  # the program that renders prompts before an upstream; empty: the one on the PATH
     runner: tuple[str, ...] = ()  # the command that starts a runner; empty means this interpreter's own
     runner_args: tuple[str, ...] = ()  # added to every launch
 
@@ -67,6 +86,19 @@ def parse_host(text: str) -> tuple[str, int]:
         log.warning("PILOTFISH_HOST=%s: %r is not a port, using %d", text, port, default)
         return host, default
     return host, int(port)
+
+
+def parse_upstream(text: str) -> ServerAddress:
+    """The address in `http://host:port`, or in a shorter form that OLLAMA_HOST may have. Raises ConfigError."""
+    scheme, separator, rest = text.strip().partition("://")
+    authority, _, path = (rest if separator else scheme).partition("/")
+    host, port = _split_host_port(authority)
+    number = port if port is not None else str(_SCHEME_PORTS["http"] if separator else OLLAMA_PORT)
+    if separator and scheme.lower() != "http":
+        raise ConfigError(f"upstream: {shown(text)} is not spoken here; give an address that begins with http://")
+    if path or not authority or not (_COUNT.fullmatch(number) and 0 < int(number) <= 65535):
+        raise ConfigError(f"upstream: {shown(text)} is no address; write http://HOST:PORT, as in {EXAMPLE_UPSTREAM}")
+    return ServerAddress({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(number))
 
 
 def _split_host_port(text: str) -> tuple[str, str | None]:

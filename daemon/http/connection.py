@@ -42,10 +42,13 @@ class Limits:
 ORDINARY = Limits()
 
 
+MakeHTTP = Callable[[], asyncio.Protocol]
+
+
 class Connection(asyncio.Protocol):
     """A connection with deadlines. `over` is set at its end."""
 
-    def __init__(self, make_http: Callable[[], asyncio.Protocol], limits: Limits) -> None:
+    def __init__(self, make_http: MakeHTTP, limits: Limits) -> None:
         """`make_http` gives aiohttp's protocol for it."""
         self.over = asyncio.Event()
         self.busy = False  # a request is being read or answered
@@ -57,7 +60,19 @@ class Connection(asyncio.Protocol):
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._in_head = False
+        self._handed_over = False
         self.waiting_since = self._loop.time()
+
+    @property
+    def http(self) -> asyncio.Protocol:
+        """What everything is handed on to."""
+        return self._http
+
+    def hand_over(self) -> None:
+        """From here on another server answers: how long it may take is its own business, and the client's."""
+        self.busy, self.proven, self._in_head, self._handed_over = True, True, False, True
+        self._stop_reading_clock()
+        self._stop_writing_clock()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not its subclasses
@@ -82,7 +97,8 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._http.pause_writing()
-        self._expect_taking()
+        if not self._handed_over:
+            self._expect_taking()
 
     def resume_writing(self) -> None:
         self._stop_writing_clock()
@@ -96,8 +112,9 @@ class Connection(asyncio.Protocol):
         try:
             yield
         finally:
-            self.busy = False
-            self._expect_request()
+            if not self._handed_over:
+                self.busy = False
+                self._expect_request()
 
     def _expect_head(self) -> None:
         self._in_head = True

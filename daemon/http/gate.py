@@ -50,6 +50,12 @@ def gate(bound_host: str, allows: Callable[[str], bool] = lambda origin: False) 
     return middleware
 
 
+def means_this_machine(host: str) -> bool:
+    """Whether a `Host` header names this machine or its network, so that a server bound to loopback may answer."""
+    name = _host_name(host)
+    return _is_near(name) or _is_local_name(name)
+
+
 def foreign_origin(request: web.Request) -> str:
     """The Origin of a cross-site request; empty for any other."""
     origin = request.headers.get(hdrs.ORIGIN, "")

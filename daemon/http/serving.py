@@ -14,11 +14,13 @@ import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from pilotfish.daemon.http.connection import ORDINARY, Connection, Limits, log, tell_connection
+from pilotfish.daemon.http.connection import ORDINARY, Connection, Limits, MakeHTTP, log, tell_connection
+from pilotfish.daemon.http.switching import Relaying, Switch
 
 MOST = 512  # connections: as many requests as Ollama queues
 _BACKLOG = 128
@@ -61,9 +63,11 @@ async def serving(
     tls: ssl.SSLContext | None = None,
     handler_cancellation: bool = True,
     shutdown_timeout: float = 2.0,
+    relaying: Relaying | None = None,
 ) -> AsyncIterator[None]:
     """`app`, answering on these sockets, which are closed at the end. Requests under way then get
-    `shutdown_timeout` seconds. With `handler_cancellation` a client that leaves cancels its request."""
+    `shutdown_timeout` seconds. With `handler_cancellation` a client that leaves cancels its request. With `relaying`
+    only some requests are for `app`."""
     app.middlewares.insert(0, tell_connection)
     runner = web.AppRunner(
         app,
@@ -76,7 +80,10 @@ async def serving(
     try:
         await runner.setup()
         assert runner.server is not None  # there is one after `setup`
-        async with _Door(runner.server, limits, tls) as door:
+        http: MakeHTTP = runner.server
+        if relaying is not None:
+            http = partial(Switch, runner.server, relaying)
+        async with _Door(http, limits, tls) as door:
             try:
                 async with door.accepting(listening):
                     yield
@@ -90,7 +97,7 @@ async def serving(
 class _Door:
     """Lets connections in, as many as there is room for. Those that are left at the end are cut off."""
 
-    def __init__(self, http: web.Server, limits: Limits, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, http: MakeHTTP, limits: Limits, tls: ssl.SSLContext | None) -> None:
         self._http = http
         self._limits = limits
         self._tls = tls

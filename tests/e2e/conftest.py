@@ -5,10 +5,12 @@ Where the tests are selected (marker `ollama`) and no Ollama is there, they fail
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,3 +82,20 @@ def overlaid(overlay: Path, folder: Path, models: Path) -> Iterator[OllamaServer
     """Ollama from the overlaid tree."""
     with serving(overlay, folder / "overlaid", models, SAME_KERNELS) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def javascript() -> Callable[..., Any]:
+    """`javascript(server, call, request, leave_after=n)`: what the official JavaScript client gets."""
+    installed = INSTALLED.parents[2] / "npm"
+    folder = Path(os.environ.get("PILOTFISH_TEST_NPM") or installed)
+    assert (folder / "node_modules" / "ollama").is_dir(), f"no JavaScript client in {folder}: run `make npm`"
+
+    def ask(server: OllamaServer, call: str, request: dict[str, Any], leave_after: int | None = None) -> Any:
+        asked = json.dumps({"call": call, "request": request, "leaveAfter": leave_after})
+        command = ["node", Path(__file__).with_name("client.mjs"), folder, server.url, asked]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return ask

@@ -80,9 +80,10 @@ def serving(
     folder: Path,
     models: Path,
     env: Mapping[str, str] | None = None,
-    command: Sequence[str] = (),
+    command: Sequence[str | Path] = (),
 ) -> Iterator[OllamaServer]:
-    """`binary serve`, or `command`, which becomes it; ended afterwards with every process it started.
+    """`binary serve`, or `command`, which becomes it or stands before one (`{port}` is where it is expected to listen);
+    ended afterwards with every process it started.
 
     What an earlier server of these models found out about them is known: a lane is checked once for each setting.
     """
@@ -105,9 +106,8 @@ def serving(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OLLAMA_", "PILOTFISH"))}
     environment = {**inherited, **own, **(env or {})}
     with (folder / "log").open("wb") as output:
-        process = subprocess.Popen(
-            command or [binary, "serve"], stdout=output, stderr=subprocess.STDOUT, env=environment
-        )
+        launch = [str(part).format(port=port) for part in command or (binary, "serve")]
+        process = subprocess.Popen(launch, stdout=output, stderr=subprocess.STDOUT, env=environment)
     server = OllamaServer(process, port, folder / "log", state, environment)
     try:
         server.wait_until_it_answers()

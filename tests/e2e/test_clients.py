@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pilotfish.daemon.front import running as front_running
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
 from tests.e2e.ollama_server import BARE, CONTEXT, GREEDY, MODEL, SEEDED
+from tests.e2e.same_in_both import SAME_IN_BOTH, answers_of
 from tests.waiting import is_gone, wait_until
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(300)]
@@ -67,23 +67,6 @@ def tools_model(models, folder, smollm2_path):
     params = {"num_ctx": CONTEXT, "num_thread": 1, "stop": ["<|im_end|>"]}
     Store(models).add_gguf(ModelName.parse(TOOLS), path, params=params)
     return TOOLS
-
-
-@pytest.fixture(scope="session")
-def javascript():
-    """`javascript(server, call, request, leave_after=n)`: what the official JavaScript client gets."""
-    installed = HERE.parents[1] / ".cache" / "npm"
-    folder = Path(os.environ.get("PILOTFISH_TEST_NPM") or installed)
-    assert (folder / "node_modules" / "ollama").is_dir(), f"no JavaScript client in {folder}: run `make npm`"
-
-    def ask(server, call, request, leave_after=None):
-        asked = json.dumps({"call": call, "request": request, "leaveAfter": leave_after})
-        command = ["node", HERE / "client.mjs", folder, server.url, asked]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return ask
 
 
 def is_idle(server):
@@ -259,37 +242,6 @@ def test_a_client_that_leaves_a_relayed_stream_ends_it(overlaid, tools_model):
         return not any(slot["is_processing"] for slot in slots)
 
     wait_until(beside_is_idle, "the stock server still generates")
-
-
-async def answers_of(url, requests):
-    """Of each answer: the request, status, media type, the headers for browsers, and the body."""
-    found = []
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        for method, path, headers, body in requests:
-            answer = await client.request(method, path, headers=headers, content=body)
-            media = answer.headers.get("content-type", "").partition(";")[0]
-            browser = {name: value for name, value in answer.headers.items() if name.startswith("access-control")}
-            found.append((method, path, answer.status_code, media, browser, answer.text))
-    return found
-
-
-ORIGIN = {"Origin": "http://localhost:3000"}
-FOREIGN = {"Origin": "https://example.com"}
-PREFLIGHT = {**ORIGIN, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-SAME_IN_BOTH = [
-    *(
-        ("POST", path, {}, json.dumps({"model": MODEL, "keep_alive": value}))
-        for path in ("/api/generate", "/api/chat")
-        for value in ("-1", "5", "soon", "", "1x")
-    ),
-    *(("OPTIONS", path, {}, None) for path in ("/api/generate", "/api/chat", "/api/tags", "/", "/nowhere")),
-    *(("OPTIONS", "/api/generate", headers, None) for headers in (ORIGIN, FOREIGN, PREFLIGHT)),
-    ("GET", "/api/version", FOREIGN, None),
-    ("GET", "/api/generate", {}, None),
-    ("POST", "/api/generate", {}, ""),
-    ("POST", "/api/generate", {}, '{"model": "no-such-model"}'),
-    ("HEAD", "/", {}, None),
-]
 
 
 async def test_the_front_answers_as_the_real_server_does(overlaid, models):

@@ -167,3 +167,9 @@ def test_run_answers_a_prompt_and_sums_it_up():
 def test_speculation_off_gives_the_same_text():
     ask = ("run", "smollm2:135m", "List the numbers from one to ten, twice.", "--num-predict", "40", "--seed", "7")
     assert console(*ask).stdout == console(*ask, "--no-speculate").stdout
+
+
+def test_serving_gguf_models_needs_an_upstream(pilotfish):
+    shown = pilotfish("serve", "--serve-gguf")
+    assert shown.exit_code == 2
+    assert "add --upstream URL" in shown.output

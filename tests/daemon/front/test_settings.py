@@ -9,8 +9,9 @@ import pytest
 
 from pilotfish.daemon.front import FrontSettings, embedded, running, settings_from_env
 from pilotfish.daemon.front.durations import parse_go_duration, parse_keep_alive
-from pilotfish.daemon.front.settings import parse_host
+from pilotfish.daemon.front.settings import parse_host, parse_upstream
 from pilotfish.daemon.front.streams import dumps, timestamp
+from pilotfish.daemon.http.tunnel import ServerAddress
 from pilotfish.hooks.errors import ConfigError, RequestError
 
 
@@ -173,3 +174,26 @@ async def test_an_embedded_front_has_a_port_of_its_own(store):
     async with embedded(store) as one, embedded(store) as other:
         assert one != other
         assert one.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("http://127.0.0.1:11434", "127.0.0.1", 11434),
+        ("http://box", "box", 80),
+        ("box", "box", 11434),
+        (":1234", "127.0.0.1", 1234),
+        ("0.0.0.0", "127.0.0.1", 11434),
+        ("http://[::1]:5/", "::1", 5),
+    ],
+)
+def test_an_upstream_in_the_forms_that_ollama_host_has(text, host, port):
+    assert parse_upstream(text) == ServerAddress(host, port)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://box", "http://", "http://box:0", "http://box:x", "http://box/path", "ftp://a"]
+)
+def test_what_is_no_upstream_says_how_to_write_one(text):
+    with pytest.raises(ConfigError, match="http://"):
+        parse_upstream(text)

@@ -1,0 +1,90 @@
+"""What goes to the Ollama behind this server: everything, but for the requests that may be for a model of ours."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from pilotfish.daemon.front.errors import ollama_error, openai_error
+from pilotfish.daemon.front.settings import FrontSettings, Upstream
+from pilotfish.daemon.front.streams import dumps
+from pilotfish.daemon.front.upstream_client import LOOP
+from pilotfish.daemon.http.gate import is_loopback, means_this_machine
+from pilotfish.daemon.http.request_head import RequestHead
+from pilotfish.daemon.http.switching import Relaying
+
+GENERATING = ("/api/generate", "/api/chat", "/v1/completions", "/v1/chat/completions")
+LOADED = "/api/ps"
+MAX_OWN_HEAD = 8000  # bytes: aiohttp refuses longer lines, which Ollama takes
+
+
+def relaying(settings: FrontSettings, upstream: Upstream) -> Relaying:
+    """The rules for a front that is bound as `settings` say. Each call has another mark."""
+    mark = f"1.1 pilotfish-{secrets.token_hex(8)}"
+    return Relaying(
+        upstream.address,
+        mark,
+        mine=is_ours_to_look_at,
+        refusal=_Refusal(settings.host, upstream, mark),
+        failure=lambda head, why: answer_of(head, 502, f"{_upstream(upstream)} {why}; {_REMEDY}"),
+    )
+
+
+_REMEDY = (
+    "start it (`ollama serve`, or the Ollama app), or name another address with --upstream or [front] upstream. "
+    "Models that pilotfish computes itself are answered meanwhile"
+)
+
+
+def is_ours_to_look_at(head: RequestHead) -> bool:
+    """Whether a request may be for a model of ours. Its body tells, so that only such are read."""
+    if head.size > MAX_OWN_HEAD or head.version not in ("HTTP/1.1", "HTTP/1.0") or head.values("Upgrade"):
+        return False
+    return (head.method, head.path) == ("GET", LOADED) or (head.method == "POST" and head.path in GENERATING)
+
+
+def answer_of(head: RequestHead, status: int, message: str) -> bytes:
+    """A whole HTTP answer with an error in the shape of the API that was asked."""
+    return error_answer(head.path, status, message, with_body=head.method != "HEAD")
+
+
+def error_answer(path: str, status: int, message: str, *, with_body: bool = True) -> bytes:
+    """The same for a path."""
+    error = openai_error(status, message) if path.startswith("/v1/") else ollama_error(message)
+    return _http(status, error, with_body=with_body)
+
+
+class _Refusal:
+    """What is answered before anybody is asked."""
+
+    def __init__(self, host: str, upstream: Upstream, mark: str) -> None:
+        self._loopback = is_loopback(host)
+        self._upstream = upstream
+        self._token = mark.rpartition(" ")[2]
+
+    def __call__(self, head: RequestHead) -> bytes:
+        if any(self._token in value for value in head.values("Via")):
+            what = f"{_upstream(self._upstream)} hands requests back to this server"
+            return answer_of(head, LOOP, f"{what}; name an Ollama as the upstream, whose port is 11434 by default")
+        if self._loopback and not means_this_machine(head.single("Host")):
+            return b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        return b""
+
+
+def _upstream(upstream: Upstream) -> str:
+    return f"the upstream {upstream.address.url}"
+
+
+def _http(status: int, error: Mapping[str, Any], *, with_body: bool) -> bytes:
+    body = dumps(error).encode()
+    lines = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        "Content-Type: application/json; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        "",
+        "",
+    )
+    return "\r\n".join(lines).encode() + (body if with_body else b"")
