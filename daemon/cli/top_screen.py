@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pilotfish.daemon.cli.console import harmless
-from pilotfish.daemon.cli.top_snapshot import Event, LoadedModel, Snapshot
+from pilotfish.daemon.cli.top_snapshot import Event, Snapshot, WatchedModel
 
 COLOURS = {"active": "green", "parked": "yellow", "plain": "yellow", "off": "red"}
 _COLUMNS = (("STATE", 8), ("TOK/S", 8), ("RIGHT", 7), ("SAVED", 12), ("REQUESTS", 10))  # beside the model's name
@@ -93,7 +93,7 @@ def _models(now: Snapshot, width: int) -> Iterator[Text]:
                 yield Text(f"  {_flat(line)}", "dim")
 
 
-def _row(model: LoadedModel, name: int) -> Text:
+def _row(model: WatchedModel, name: int) -> Text:
     figures = (
         f"{model.rate:.1f}" if model.rate is not None else "-",
         f"{model.right:.0%}" if model.right is not None else "-",

@@ -13,7 +13,7 @@ MAX_EVENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
+class WatchedModel:
     """One runner. Rates are tokens a second, times seconds; `right` is None before anything was drafted."""
 
     model: str
@@ -64,7 +64,7 @@ class Snapshot:
     enabled: bool = True
     config_error: str = ""
     saved: float = 0.0
-    loaded: tuple[LoadedModel, ...] = ()
+    loaded: tuple[WatchedModel, ...] = ()
     stock: tuple[LeftToStock, ...] = ()
 
 
@@ -109,7 +109,7 @@ def changes(before: Snapshot, after: Snapshot) -> Iterator[Event]:
 _BECAME = {"runner": "speculates", "stock": "left to stock"}
 
 
-def _became(at: float, was: LoadedModel | None, now: LoadedModel) -> Iterator[Event]:
+def _became(at: float, was: WatchedModel | None, now: WatchedModel) -> Iterator[Event]:
     if was is None:
         yield Event(at, now.model, f"loaded, {now.state}" + (f": {now.reason}" if now.reason else ""))
     elif (was.state, was.reason) != (now.state, now.reason):
@@ -119,10 +119,10 @@ def _became(at: float, was: LoadedModel | None, now: LoadedModel) -> Iterator[Ev
             yield Event(at, now.model, trouble)
 
 
-def _loaded(runner: Mapping[str, Any]) -> LoadedModel:
+def _loaded(runner: Mapping[str, Any]) -> WatchedModel:
     totals, measures = runner["totals"], runner.get("measures")
     accepted = measures["accepted"] if measures else totals["accepted"]
-    return LoadedModel(
+    return WatchedModel(
         model=runner["model"],
         pid=runner["pid"],
         state=runner["state"],
