@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from pilotfish.daemon.cli.terminal_chat import Figures, TerminalChat
+from pilotfish.daemon.cli.terminal_chat import AnswerFigures, TerminalChat
 from pilotfish.daemon.front.options import Options, merge
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.hooks.errors import PilotfishError, RequestError
@@ -67,8 +67,8 @@ _LEVELS: dict[str, bool | str] = {
 _SWITCHES = {  # what is set to what, and what is said of it
     "noformat": ("format", "", "Answers have no format."),
     "nothink": ("think", False, "Thinking: off."),
-    "verbose": ("figures", Figures.VERBOSE, "Every time and count follows an answer."),
-    "quiet": ("figures", Figures.QUIET, "Nothing follows an answer."),
+    "verbose": ("figures", AnswerFigures.VERBOSE, "Every time and count follows an answer."),
+    "quiet": ("figures", AnswerFigures.QUIET, "Nothing follows an answer."),
     "drafts": ("show_drafts", True, "Accepted drafts have another colour."),
     "nodrafts": ("show_drafts", False, "Accepted drafts look like the rest."),
 }

@@ -28,7 +28,7 @@ _SYSTEM = "/set system "
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TypedText:
     """What was typed: a message, or a command, which begins with `/`."""
 
     text: str
@@ -41,7 +41,7 @@ class ChatInput:
     def __init__(self, ask: Ask, tell: Callable[[str], None]) -> None:
         self._ask, self._tell = ask, tell
 
-    async def read(self) -> Entry | None:
+    async def read(self) -> TypedText | None:
         """The next one that is not empty; None at the end."""
         while True:
             try:
@@ -54,19 +54,19 @@ class ChatInput:
             if entry.text.strip():
                 return entry
 
-    async def _whole(self, line: str) -> Entry:
+    async def _whole(self, line: str) -> TypedText:
         """`line`, and those that follow until its quotes are closed."""
         start = _SYSTEM if line.lstrip().startswith(_SYSTEM) else ""
         opened = line.lstrip().removeprefix(start).lstrip()
         if not opened.startswith(_QUOTES):
-            return Entry(line, line.startswith("/"))
+            return TypedText(line, line.startswith("/"))
         text = opened.removeprefix(_QUOTES)
         while not text.rstrip().endswith(_QUOTES):
             text += "\n" + await self._ask("... ")
-        return Entry(start + text.rstrip().removesuffix(_QUOTES), bool(start))
+        return TypedText(start + text.rstrip().removesuffix(_QUOTES), bool(start))
 
 
-class Typed(History):
+class TypedHistory(History):
     """What was typed, in a file that only this user may read; the newest `KEPT`. `keep` False remembers no more."""
 
     def __init__(self, file: Path, *, keep: bool = True) -> None:
@@ -95,13 +95,13 @@ class Typed(History):
     def store_string(self, string: str) -> None:
         """Write; a file that cannot be written is no reason to end a chat."""
         with contextlib.suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(json.dumps(string).encode() + b"\n")
 
 
-def asking(history: Typed) -> Ask:
+def asking(history: TypedHistory) -> Ask:
     """Reads lines with an editor, or as they come where the answers do not go to a terminal."""
     if not sys.stdout.isatty():
         return lambda prompt: asyncio.to_thread(input)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from pilotfish.daemon.cli.console import end_unread, err, harmless
-from pilotfish.daemon.cli.terminal_chat import Figures, TerminalChat, say
+from pilotfish.daemon.cli.terminal_chat import AnswerFigures, TerminalChat, say
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.lab.asking import Client
 from pilotfish.hooks.environment import variable
@@ -47,7 +47,7 @@ def command(
     The words of the prompt need no quotes. What is piped in stands before them: `cat notes | pilotfish run m sum up`.
     """
     options = {"speculate": speculate, **{name: value for name, value in sampling.items() if value is not None}}
-    figures = Figures.VERBOSE if verbose else Figures.LINE
+    figures = AnswerFigures.VERBOSE if verbose else AnswerFigures.LINE
     chat = TerminalChat(model, options, show_drafts, figures, system or "")
     prompt = _prompt(words)
     if prompt is not None and not prompt.strip():
@@ -78,10 +78,10 @@ async def _run(chat: TerminalChat, prompt: str | None, root: Path | None) -> Non
 async def _converse(chat: TerminalChat, client: Client) -> None:
     """Messages and commands until the end of the input, or /bye."""
     from pilotfish.daemon.cli.chat_commands import ChatCommands, Leave
-    from pilotfish.daemon.cli.chat_input import FILE_NAME, ChatInput, Typed, asking
+    from pilotfish.daemon.cli.chat_input import FILE_NAME, ChatInput, TypedHistory, asking
 
     kept = not (variable("PILOTFISH_NOHISTORY") or variable("OLLAMA_NOHISTORY"))
-    history = Typed(state_dir() / FILE_NAME, keep=kept)
+    history = TypedHistory(state_dir() / FILE_NAME, keep=kept)
     messages = ChatInput(asking(history), _tell)
     commands = ChatCommands(chat, client, _tell, partial(setattr, history, "keep"))
     with contextlib.suppress(Leave):

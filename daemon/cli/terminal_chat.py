@@ -15,7 +15,7 @@ DRAFTED = "cyan"
 THOUGHT = "bright_black"
 
 
-class Figures(StrEnum):
+class AnswerFigures(StrEnum):
     """What follows an answer."""
 
     QUIET = "quiet"  # nothing
@@ -30,7 +30,7 @@ class TerminalChat:
     model: str
     options: dict[str, Any] = field(default_factory=dict)
     show_drafts: bool = False
-    figures: Figures = Figures.LINE
+    figures: AnswerFigures = AnswerFigures.LINE
     system: str = ""
     format: str = ""
     think: bool | str | None = None
@@ -91,11 +91,11 @@ def _show_thought(thought: str, *, ended: bool) -> None:
 
 
 def _show_figures(chat: TerminalChat, last: dict[str, Any]) -> None:
-    if chat.figures is Figures.VERBOSE:
+    if chat.figures is AnswerFigures.VERBOSE:
         for name, value in details(last):
             err.print(f"{name + ':':<22}{value}", style="dim", markup=False)
-    if chat.figures is not Figures.QUIET:
-        err.print(summary(last), style="dim", markup=False)
+    if chat.figures is not AnswerFigures.QUIET:
+        err.print(summary(last), style="dim", markup=False, soft_wrap=True)
 
 
 def summary(last: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from rich.live import Live
 
 from pilotfish.daemon.cli.console import end_unread, out
 from pilotfish.daemon.cli.top_screen import screen
-from pilotfish.daemon.cli.top_snapshot import MAX_EVENTS, Event, Snapshot, changes, decided, snapshot
+from pilotfish.daemon.cli.top_snapshot import MAX_EVENTS, Event, TopSnapshot, changes, decided, snapshot
 from pilotfish.daemon.config.files import load_or_last_good
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.control import decision_log
@@ -51,11 +51,11 @@ class Watched:
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._last: Snapshot | None = None
+        self._last: TopSnapshot | None = None
         self._launches: list[Event] = []
         self._changes: deque[Event] = deque(maxlen=MAX_EVENTS)
 
-    async def look(self) -> Snapshot:
+    async def look(self) -> TopSnapshot:
         """How things stand now."""
         status = await ask_status(self._socket)
         decisions = await asyncio.to_thread(decision_log.read, state_dir())
@@ -72,7 +72,7 @@ class Watched:
         return sorted([*self._launches, *self._changes], key=lambda event: event.time)[-MAX_EVENTS:]
 
 
-def _print(now: Snapshot, watch: Watched, as_json: bool) -> None:
+def _print(now: TopSnapshot, watch: Watched, as_json: bool) -> None:
     if as_json:
         events = [asdict(event) for event in watch.events]
         loaded = [{**asdict(model), "right": model.right} for model in now.loaded]

@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from pilotfish.daemon.cli.console import harmless
-from pilotfish.daemon.cli.top_snapshot import Event, Snapshot, WatchedModel
+from pilotfish.daemon.cli.top_snapshot import Event, TopSnapshot, WatchedModel
 
 COLOURS = {"active": "green", "parked": "yellow", "plain": "yellow", "off": "red"}
 _COLUMNS = (("STATE", 8), ("TOK/S", 8), ("RIGHT", 7), ("SAVED", 12), ("REQUESTS", 10))  # beside the model's name
 _NARROWEST = 12  # columns of a name
 
 
-def screen(now: Snapshot, events: Sequence[Event], width: int, height: int | None = None) -> Text:
+def screen(now: TopSnapshot, events: Sequence[Event], width: int, height: int | None = None) -> Text:
     """Everything. With a `height` it is watched, and of the events there are as many as fit."""
     parts = (_head(now, watched=height is not None), _models(now, width), _stock(now))
     lines = [line for part in parts for line in part]
@@ -51,7 +51,7 @@ def spoken(seconds: float) -> str:
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def _head(now: Snapshot, *, watched: bool) -> Iterator[Text]:
+def _head(now: TopSnapshot, *, watched: bool) -> Iterator[Text]:
     leave = ("  q quits" if watched else "", "dim")
     if now.started is None:
         yield Text.assemble(("pilotfish", "bold"), "  ", ("no daemon runs", "yellow"), f" at {now.socket}", leave)
@@ -65,7 +65,7 @@ def _head(now: Snapshot, *, watched: bool) -> Iterator[Text]:
         yield Text(f"config not in force: {_flat(now.config_error)}", "red")
 
 
-def _figures(now: Snapshot) -> Iterator[str]:
+def _figures(now: TopSnapshot) -> Iterator[str]:
     loaded = len(now.loaded)
     yield f"{loaded} model{'' if loaded == 1 else 's'} loaded"
     rates = [model.rate for model in now.loaded if model.rate is not None]
@@ -76,7 +76,7 @@ def _figures(now: Snapshot) -> Iterator[str]:
     yield f"{spoken(now.saved)} saved"
 
 
-def _models(now: Snapshot, width: int) -> Iterator[Text]:
+def _models(now: TopSnapshot, width: int) -> Iterator[Text]:
     if now.started is None:
         return
     yield Text()
@@ -109,7 +109,7 @@ def _row(model: WatchedModel, name: int) -> Text:
     )
 
 
-def _stock(now: Snapshot) -> Iterator[Text]:
+def _stock(now: TopSnapshot) -> Iterator[Text]:
     if now.stock:
         yield Text()
         yield Text("ON THE STOCK SERVER", "bold")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pilotfish.daemon.control.decision_log import Logged, on_stock
+from pilotfish.daemon.control.decision_log import Logged, OnStock, on_stock
 
 MAX_EVENTS = 1000
 
@@ -36,15 +36,6 @@ class WatchedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftToStock:
-    """A model that the stock server has; `since` is Unix time."""
-
-    model: str
-    reason: str
-    since: float
-
-
-@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened; `time` is Unix time, `model` empty where it is about none."""
 
@@ -54,7 +45,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TopSnapshot:
     """How things stand. `started` is Unix time, None while no daemon runs; `saved` counts models that ended, too."""
 
     at: float
@@ -65,15 +56,15 @@ class Snapshot:
     config_error: str = ""
     saved: float = 0.0
     loaded: tuple[WatchedModel, ...] = ()
-    stock: tuple[LeftToStock, ...] = ()
+    stock: tuple[OnStock, ...] = ()
 
 
-def snapshot(socket: str, status: Mapping[str, Any] | None, decisions: Sequence[Logged]) -> Snapshot:
+def snapshot(socket: str, status: Mapping[str, Any] | None, decisions: Sequence[Logged]) -> TopSnapshot:
     """Of what the daemon says, None where none answers, and of what was decided at launches."""
-    stock = tuple(LeftToStock(one.model, one.reason, one.since) for one in on_stock(decisions))
+    stock = tuple(on_stock(decisions))
     if status is None:
-        return Snapshot(time.time(), socket, stock=stock)
-    return Snapshot(
+        return TopSnapshot(time.time(), socket, stock=stock)
+    return TopSnapshot(
         at=time.time(),
         socket=socket,
         pid=status["daemon"]["pid"],
@@ -91,7 +82,7 @@ def decided(decisions: Iterable[Logged]) -> list[Event]:
     return [Event(one.time, one.model, f"{_BECAME.get(one.decision, one.decision)}: {one.reason}") for one in decisions]
 
 
-def changes(before: Snapshot, after: Snapshot) -> Iterator[Event]:
+def changes(before: TopSnapshot, after: TopSnapshot) -> Iterator[Event]:
     """What is another in `after`."""
     if (before.started is None) != (after.started is None):
         yield Event(after.at, "", "the daemon is gone" if after.started is None else "a daemon is here")

@@ -27,7 +27,7 @@ from tests.waiting import until
 ETC = Path(__file__).resolve().parents[2] / "etc"
 RULES = ETC / "prometheus" / "pilotfish.rules.yml"
 CONFIG = ETC / "prometheus" / "prometheus.yml"
-DASHBOARD = json.loads((ETC / "grafana" / "pilotfish.json").read_text())
+DASHBOARD = json.loads((ETC / "grafana" / "dashboard.json").read_text())
 QUERIES = [(panel["title"], target["expr"]) for panel in DASHBOARD["panels"] for target in panel["targets"]]
 NAME = re.compile(r"\bpilotfish_\w+")
 VARIABLES = {"$model": ".*", "$__rate_interval": "1m", "$__range": "1h"}  # what Grafana puts in

@@ -7,8 +7,8 @@ import stat
 import pytest
 
 from pilotfish.daemon.cli.chat_commands import HELP, KEYS, SET_HELP, SHOW_HELP, ChatCommands, Leave, typed
-from pilotfish.daemon.cli.chat_input import KEPT, ChatInput, Entry, Typed
-from pilotfish.daemon.cli.terminal_chat import Figures, TerminalChat
+from pilotfish.daemon.cli.chat_input import KEPT, ChatInput, TypedHistory, TypedText
+from pilotfish.daemon.cli.terminal_chat import AnswerFigures, TerminalChat
 from pilotfish.hooks.errors import RequestError, WorldError
 
 SHOWN = {
@@ -101,9 +101,9 @@ class TestSet:
 
     async def test_what_is_shown_and_what_is_kept(self, chat):
         await chat.obey("/set verbose", "/set drafts", "/set nohistory")
-        assert (chat.state.figures, chat.state.show_drafts, chat.kept) == (Figures.VERBOSE, True, [False])
+        assert (chat.state.figures, chat.state.show_drafts, chat.kept) == (AnswerFigures.VERBOSE, True, [False])
         await chat.obey("/set quiet", "/set nodrafts", "/set history")
-        assert (chat.state.figures, chat.state.show_drafts, chat.kept) == (Figures.QUIET, False, [False, True])
+        assert (chat.state.figures, chat.state.show_drafts, chat.kept) == (AnswerFigures.QUIET, False, [False, True])
 
     @pytest.mark.parametrize("line", ["/set format xml", "/set think maybe", "/set parameter seed", "/set nothing"])
     async def test_what_is_none_is_refused_with_the_way_to_help(self, chat, line):
@@ -191,13 +191,13 @@ class TestReading:
     @pytest.mark.parametrize(
         ("lines", "entries"),
         [
-            (["hi", "", "  ", "there"], [Entry("hi"), Entry("there")]),
-            (["/bye"], [Entry("/bye", True)]),
-            (['"""one', "", '  two"""'], [Entry("one\n\n  two")]),
-            (['"""one line"""'], [Entry("one line")]),
-            (['"""/etc/hosts is a file"""'], [Entry("/etc/hosts is a file")]),
-            (['/set system """Be', 'brief."""'], [Entry("/set system Be\nbrief.", True)]),
-            (['"""left', KeyboardInterrupt(), "hi"], [Entry("hi")]),
+            (["hi", "", "  ", "there"], [TypedText("hi"), TypedText("there")]),
+            (["/bye"], [TypedText("/bye", True)]),
+            (['"""one', "", '  two"""'], [TypedText("one\n\n  two")]),
+            (['"""one line"""'], [TypedText("one line")]),
+            (['"""/etc/hosts is a file"""'], [TypedText("/etc/hosts is a file")]),
+            (['/set system """Be', 'brief."""'], [TypedText("/set system Be\nbrief.", True)]),
+            (['"""left', KeyboardInterrupt(), "hi"], [TypedText("hi")]),
             (['"""never closed'], []),
         ],
     )
@@ -212,18 +212,18 @@ class TestHistory:
     def test_it_comes_back_newest_first_for_its_user_alone(self, tmp_path):
         file = tmp_path / "state" / "typed"
         for text in ("one", "two\nlines", "é"):
-            Typed(file).append_string(text)
-        assert list(Typed(file).load_history_strings()) == ["é", "two\nlines", "one"]
+            TypedHistory(file).append_string(text)
+        assert list(TypedHistory(file).load_history_strings()) == ["é", "two\nlines", "one"]
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
     def test_nothing_is_kept_that_is_not_to_be(self, tmp_path):
-        Typed(tmp_path / "typed", keep=False).append_string("secret")
+        TypedHistory(tmp_path / "typed", keep=False).append_string("secret")
         assert not (tmp_path / "typed").exists()
 
     def test_it_stays_small_and_a_broken_line_costs_only_itself(self, tmp_path):
         file = tmp_path / "typed"
         file.write_bytes(b"".join(b'"%d"\n' % number for number in range(3 * KEPT)) + b"\xff{\n")
-        found = list(Typed(file).load_history_strings())
+        found = list(TypedHistory(file).load_history_strings())
         assert found[0] == str(3 * KEPT - 1)
         assert len(found) == KEPT - 1
         assert len(file.read_bytes().splitlines()) == KEPT

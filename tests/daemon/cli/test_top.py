@@ -17,7 +17,7 @@ import pytest
 from rich.cells import cell_len
 
 from pilotfish.daemon.cli.top_screen import screen, spoken
-from pilotfish.daemon.cli.top_snapshot import Event, Snapshot, changes, decided, snapshot
+from pilotfish.daemon.cli.top_snapshot import Event, TopSnapshot, changes, decided, snapshot
 from pilotfish.daemon.control.decision_log import Logged, record
 from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.control.governor import Governor
@@ -42,12 +42,12 @@ def governed(*reports: Report, model: str = "m") -> Governor:
     return governor
 
 
-def at(governor: Governor | None, *decisions: Logged) -> Snapshot:
+def at(governor: Governor | None, *decisions: Logged) -> TopSnapshot:
     told = json.loads(json.dumps(governor.status())) if governor else None
     return snapshot("/run/p.sock", told, decisions)
 
 
-def lines(now: Snapshot, *events: Event, width: int = 80, height: int | None = None) -> list[str]:
+def lines(now: TopSnapshot, *events: Event, width: int = 80, height: int | None = None) -> list[str]:
     return screen(now, events, width, height).plain.split("\n")
 
 
