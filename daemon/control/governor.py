@@ -11,11 +11,14 @@ import itertools
 import logging
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.control.ledger import Ledger
+from pilotfish.daemon.control.pace import Pace
 from pilotfish.daemon.control.plans import Plan, Registration, Report
 from pilotfish.daemon.core.totals import Totals
 from pilotfish.hooks.errors import RequestError
@@ -34,6 +37,7 @@ class ConnectedRunner:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     report: Report = field(default_factory=Report)
     sent: Plan | None = None
+    pace: Pace = field(default_factory=Pace)
 
 
 class Governor:
@@ -50,7 +54,8 @@ class Governor:
         self._numbers = itertools.count(1)
         self._totals: dict[tuple[int, float], tuple[str, Totals]] = {}  # process -> model, what it did
         self._merged: dict[str, Totals] = {}
-        self._started = time.time()
+        self.started = time.time()
+        self.ledger = Ledger(self.started)
 
     def plan(self, *models: str) -> Plan:
         """What is in force for a model, or for several with the same weights."""
@@ -84,6 +89,7 @@ class Governor:
         """A runner is there until `leave`."""
         runner = ConnectedRunner(str(next(self._numbers)), registration)
         self._runners[runner.id] = runner
+        self.ledger.label(registration.model)
         log.info("runner %d (%s) on port %d is here", registration.pid, registration.model, registration.port)
         return runner
 
@@ -98,10 +104,18 @@ class Governor:
         if runner is None:
             raise RequestError(f"no runner {runner_id!r} is connected; register first")
         runner.report = report
+        runner.pace.heard(report.measures.answered, time.monotonic())
+        self.ledger.hear(runner.registration, report.measures)
+        self.ledger.settle({other.registration.process for other in self._runners.values()})
         self._totals[runner.registration.process] = (runner.registration.model, report.totals)
         if len(self._totals) > MAX_PROCESSES:
             model, totals = self._totals.pop(next(iter(self._totals)))
             self._merged[model] = self._merged.get(model, Totals()) + totals
+
+    @property
+    def runners(self) -> Sequence[ConnectedRunner]:
+        """Those that are connected."""
+        return tuple(self._runners.values())
 
     def totals(self) -> dict[str, Totals]:
         """What was done per model since the daemon began to hear of it, ended runners included."""
@@ -113,7 +127,7 @@ class Governor:
     def status(self) -> dict[str, Any]:
         """Everything, JSON-ready."""
         return {
-            "daemon": {"pid": os.getpid(), "started": self._started},
+            "daemon": {"pid": os.getpid(), "started": self.started},
             "config": {
                 "path": str(self.config.path) if self.config.path else None,
                 "error": self.config_error,
@@ -136,4 +150,5 @@ class Governor:
 
 
 def _runner_json(runner: ConnectedRunner) -> dict[str, Any]:
-    return {"id": runner.id, **runner.registration.to_json(), **runner.report.to_json()}
+    pace = {"tokens_per_second": runner.pace.now(time.monotonic())}
+    return {"id": runner.id, **runner.registration.to_json(), **runner.report.to_json(), **pace}

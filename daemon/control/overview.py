@@ -37,7 +37,8 @@ async def overview(store: Store) -> dict[str, Any]:
             parse(told["config"]["in_force"], _path(told["config"]["path"])),
             told["config"]["error"],
         )
-    decisions = [asdict(decision) for decision in decision_log.read(state_dir())]
+    logged = decision_log.read(state_dir())
+    decisions = [asdict(decision) for decision in logged]
     return {
         "daemon": {"running": told is not None, "socket": socket, **(told["daemon"] if told else {})},
         "config": {"path": str(config.path) if config.path else None, "error": error, "in_force": to_table(config)},
@@ -45,7 +46,7 @@ async def overview(store: Store) -> dict[str, Any]:
         "plugins": told["plugins"] if told else _plugins(config),
         "runners": told["runners"] if told else [],
         "models": _models(store, config, told["models"] if told else {}, decisions),
-        "stock": _on_stock(decisions),
+        "stock": [asdict(one) for one in decision_log.on_stock(logged)],
         "decisions": decisions[-RECENT:],
     }
 
@@ -84,18 +85,6 @@ def _socket(config: Config) -> str | None:
 
 def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
-
-
-def _on_stock(decisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`model`, `reason`, and since when (`since`, seconds since the epoch) that has been the reason."""
-    standing: dict[str, dict[str, Any]] = {}
-    for decision in decisions:
-        model, reason = decision["model"], decision["reason"]
-        if decision["decision"] != "stock":
-            standing.pop(model, None)
-        elif model not in standing or standing[model]["reason"] != reason:
-            standing[model] = {"model": model, "reason": reason, "since": decision["time"]}
-    return [entry for _, entry in sorted(standing.items())]
 
 
 def _models(

@@ -11,6 +11,7 @@ from typing import Any
 from pilotfish.daemon.config.reader import parse, to_table
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control.stamps import stamp_from
+from pilotfish.daemon.core.measures import Measures
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.registry.plugin_sources import examine
 from pilotfish.daemon.registry.plugin_trouble import describe, problem_of
@@ -106,7 +107,8 @@ class Report:
     """How a runner is doing: sums since its model was loaded, whether it drafts, and what is wrong with its plugins.
 
     `pool` is `DrafterPool.describe()`: by drafter its `state` and what is to be said `about` it. `remembered` are the
-    conversations beside its slot, `prompts` says where long ones are read.
+    conversations beside its slot, `prompts` says where long ones are read. `measures` move while answers are written,
+    of which there are `answering` now.
     """
 
     totals: Totals = field(default_factory=Totals)
@@ -116,6 +118,8 @@ class Report:
     pool: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     remembered: ConversationTotals = _UNSAID
     prompts: str = ""
+    measures: Measures = field(default_factory=Measures)
+    answering: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -128,6 +132,8 @@ class Report:
             "pool": {name: dict(about) for name, about in self.pool.items()},
             "conversations": asdict(self.remembered),
             "prompts": self.prompts,
+            "measures": self.measures.to_json(),
+            "answering": self.answering,
         }
 
     @classmethod
@@ -141,8 +147,17 @@ class Report:
                 for name, about in table.get("pool", {}).items()
             }
             remembered = _remembered(table["conversations"]) if "conversations" in table else _UNSAID
-            prompts = str(table.get("prompts", ""))
-            return cls(Totals.from_json(table["totals"]), standing, drafters, problems, pool, remembered, prompts)
+            return cls(
+                totals=Totals.from_json(table["totals"]),
+                standing=standing,
+                drafters=drafters,
+                problems=problems,
+                pool=pool,
+                remembered=remembered,
+                prompts=str(table.get("prompts", "")),
+                measures=Measures.from_json(table["measures"]) if "measures" in table else Measures(),
+                answering=int(table.get("answering", 0)),
+            )
         except _MALFORMED as error:
             raise RequestError(f"not a report ({error!r}); is the runner of this version?") from error
 

@@ -5,6 +5,7 @@
                                        at once. The registration lives exactly as long as the connection.
 `POST /v1/runners/{id}/report`         how that runner is doing
 `GET /v1/status`                       everything the daemon knows
+`GET /metrics`                         what its runners did, for Prometheus
 =====================================  ===================================================================
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
+from pilotfish.daemon.control.daemon_metrics import DaemonMetrics, metrics_routes
 from pilotfish.daemon.control.governor import ConnectedRunner, Governor
 from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.hooks.errors import PilotfishError, RequestError
@@ -38,6 +40,7 @@ def create_app(governor: Governor) -> web.Application:
             web.post("/v1/runners", _runners),
             web.post("/v1/runners/{id}/report", _report),
             web.get("/v1/status", _status),
+            *metrics_routes(DaemonMetrics(governor).scrape),
         ]
     )
     return app

@@ -14,6 +14,7 @@ from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome
+from pilotfish.daemon.core.measures import Measures, Meter
 from pilotfish.daemon.core.target_session import going_back_of, open_target
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.core.turns import Turns
@@ -83,6 +84,8 @@ class Generator:
         self._turns = Turns(engine, self._costs)
         self._controller = controller
         self._totals = Totals()
+        self._meter = Meter()
+        self._answering = 0
         self._parked = ""
         self._controlling: Controller | None = None  # of the request that was begun last
         own = TokenizerVocabulary(engine.tokenizer, pin.tokenizer)
@@ -110,6 +113,16 @@ class Generator:
     def totals(self) -> Totals:
         """What was done so far."""
         return self._totals
+
+    @property
+    def measures(self) -> Measures:
+        """What was done so far, the answers that are being written included."""
+        return self._meter.taken()
+
+    @property
+    def answering(self) -> int:
+        """How many requests are being answered."""
+        return self._answering
 
     @property
     def standing(self) -> Standing:
@@ -193,7 +206,8 @@ class Generator:
         except BaseException:
             seats.leave(SessionReport())
             raise
-        coordinator = Coordinator(self.engine, target, request, guards=guards, controller=controller)
+        coordinator = Coordinator(self.engine, target, request, guards=guards, controller=controller, meter=self._meter)
+        self._answering += 1
         return Answering(coordinator, target, emit, cancelled, partial(self._ended, seats))
 
     def turn(self, answerings: Sequence[Answering]) -> None:
@@ -201,15 +215,18 @@ class Generator:
         self._turns.take(answerings)
 
     def _ended(self, seats: _Seats, outcome: Outcome | None) -> None:
+        self._answering -= 1
         report = outcome.report if outcome else SessionReport()
         try:
             if outcome is not None:
-                self._settle(report, seats.controller, bool(seats.guards))
+                self._settle(outcome, seats.controller, bool(seats.guards))
         finally:
             seats.leave(report)
 
-    def _settle(self, report: SessionReport, controller: Controller, speculated: bool) -> None:
-        self._totals = self._totals.with_answer(report, controller.gain if speculated else 0.0)
+    def _settle(self, outcome: Outcome, controller: Controller, speculated: bool) -> None:
+        gain = controller.gain if speculated else 0.0
+        self._totals = self._totals.with_answer(outcome.report, gain)
+        self._meter.answer(outcome, gain)
         if speculated:
             self._parked = "drafts did not pay at the end of the last answer" if controller.parked else ""
 

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from aiohttp import web
@@ -29,9 +29,12 @@ __all__ = ["create_app", "embedded", "running", "serve"]
 
 
 @contextlib.asynccontextmanager
-async def running(store: Store, settings: FrontSettings, limits: Limits = ORDINARY) -> AsyncIterator[FrontSettings]:
+async def running(
+    store: Store, settings: FrontSettings, limits: Limits = ORDINARY, mounted: Sequence[web.RouteDef] = ()
+) -> AsyncIterator[FrontSettings]:
     """The front, listening; yields the settings with the port it got (port 0 lets the system choose one).
 
+    `mounted` are routes that are served beside its own.
     A client that goes away cancels its request. Raises ConfigError when the address cannot be had. On leaving, all
     runners are ended.
     """
@@ -40,8 +43,8 @@ async def running(store: Store, settings: FrontSettings, limits: Limits = ORDINA
     except OSError as error:
         raise ConfigError(_why_not(settings, error)) from error
     bound = replace(settings, port=listening[0].getsockname()[1])
-    rules = relaying(bound, bound.upstream) if bound.upstream else None
-    app = _app(store, bound, rules)
+    rules = relaying(bound, bound.upstream, [route.path for route in mounted]) if bound.upstream else None
+    app = _app(store, bound, rules, mounted)
     async with serving(app, listening, limits, relaying=rules):
         log.info("listening on %s, models in %s", bound.url, store.root)
         if rules:
@@ -49,10 +52,12 @@ async def running(store: Store, settings: FrontSettings, limits: Limits = ORDINA
         yield bound
 
 
-def _app(store: Store, settings: FrontSettings, rules: Relaying | None) -> web.Application:
+def _app(
+    store: Store, settings: FrontSettings, rules: Relaying | None, mounted: Sequence[web.RouteDef]
+) -> web.Application:
     if settings.upstream is None or rules is None:
-        return create_app(store, settings)
-    return create_sharing_app(store, settings, settings.upstream, rules.mark)
+        return create_app(store, settings, mounted)
+    return create_sharing_app(store, settings, settings.upstream, rules.mark, mounted)
 
 
 @contextlib.asynccontextmanager
@@ -63,14 +68,14 @@ async def embedded(store: Store, settings: FrontSettings | None = None) -> Async
         yield bound.url
 
 
-async def serve(store: Store, settings: FrontSettings) -> None:
-    """Serve until SIGINT or SIGTERM (or cancellation), then end all runners."""
+async def serve(store: Store, settings: FrontSettings, mounted: Sequence[web.RouteDef] = ()) -> None:
+    """Serve until SIGINT or SIGTERM (or cancellation), then end all runners. `mounted` is as for `running`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with running(store, settings):
+        async with running(store, settings, mounted=mounted):
             await stop.wait()
             log.info("stopping")
     finally:

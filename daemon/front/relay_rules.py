@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -20,13 +20,16 @@ LOADED = "/api/ps"
 MAX_OWN_HEAD = 8000  # bytes: aiohttp refuses longer lines, which Ollama takes
 
 
-def relaying(settings: FrontSettings, upstream: Upstream) -> Relaying:
-    """The rules for a front that is bound as `settings` say. Each call has another mark."""
+def relaying(settings: FrontSettings, upstream: Upstream, paths: Sequence[str] = ()) -> Relaying:
+    """The rules for a front that is bound as `settings` say, and serves `paths` besides. Each call has another mark.
+
+    A path that ends with a variable stands for all that begin with what precedes it.
+    """
     mark = f"1.1 pilotfish-{secrets.token_hex(8)}"
     return Relaying(
         upstream.address,
         mark,
-        mine=is_ours_to_look_at,
+        mine=_Mine(paths),
         refusal=_Refusal(settings.host, upstream, mark),
         failure=lambda head, why: answer_of(head, 502, f"{_upstream(upstream)} {why}; {_REMEDY}"),
     )
@@ -38,11 +41,19 @@ _REMEDY = (
 )
 
 
-def is_ours_to_look_at(head: RequestHead) -> bool:
-    """Whether a request may be for a model of ours. Its body tells, so that only such are read."""
-    if head.size > MAX_OWN_HEAD or head.version not in ("HTTP/1.1", "HTTP/1.0") or head.values("Upgrade"):
-        return False
-    return (head.method, head.path) == ("GET", LOADED) or (head.method == "POST" and head.path in GENERATING)
+class _Mine:
+    """Whether a request is for a page of ours, or may be for a model: its body tells, so that only such are read."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._exact = frozenset(path for path in paths if "{" not in path)
+        self._begins = tuple({path.partition("{")[0] for path in paths if "{" in path})
+
+    def __call__(self, head: RequestHead) -> bool:
+        if head.size > MAX_OWN_HEAD or head.version not in ("HTTP/1.1", "HTTP/1.0") or head.values("Upgrade"):
+            return False
+        if head.path in self._exact or (self._begins and head.path.startswith(self._begins)):
+            return True
+        return (head.method, head.path) == ("GET", LOADED) or (head.method == "POST" and head.path in GENERATING)
 
 
 def answer_of(head: RequestHead, status: int, message: str) -> bytes:

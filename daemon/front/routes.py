@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -33,19 +33,28 @@ log = logging.getLogger("pilotfish.front")
 OLLAMA_API = "0.33.0"  # the version of Ollama's API spoken here: clients switch features by it
 
 
-def create_app(store: Store, settings: FrontSettings) -> web.Application:
-    """The front over a model store. Runners start on demand and end with the application."""
+def create_app(store: Store, settings: FrontSettings, mounted: Sequence[web.RouteDef] = ()) -> web.Application:
+    """The front over a model store. Runners start on demand and end with the application.
+
+    `mounted` are routes of others, behind the same gate.
+    """
     access = Access(settings.origins, settings.host)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[access.middleware(), _shape_errors])
     _furnish(app, store, settings)
     app.on_response_prepare.append(access.add_headers)
-    app.add_routes(_routes())
+    app.add_routes([*_routes(), *mounted])
     return app
 
 
-def create_sharing_app(store: Store, settings: FrontSettings, upstream: Upstream, mark: str) -> web.Application:
-    """What the front does itself where it stands before an upstream; `mark` is on what it asks there."""
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[sharing.admit, _shape_errors, sharing.share])
+def create_sharing_app(
+    store: Store, settings: FrontSettings, upstream: Upstream, mark: str, mounted: Sequence[web.RouteDef] = ()
+) -> web.Application:
+    """What the front does itself where it stands before an upstream; `mark` is on what it asks there.
+
+    `mounted` are as for `create_app`: for them our own rules hold, whatever the upstream's are.
+    """
+    admission = sharing.admission(Access(settings.origins, settings.host).middleware())
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[admission, _shape_errors, sharing.share])
 
     async def client(app: web.Application) -> AsyncIterator[None]:
         app[UPSTREAM] = UpstreamClient(upstream.address, mark)
@@ -56,7 +65,7 @@ def create_sharing_app(store: Store, settings: FrontSettings, upstream: Upstream
     _furnish(app, store, settings)
     app[OWNERSHIP] = Ownership(app[CATALOG], upstream, app[ENGINES])
     app.on_response_prepare.append(sharing.prepare)
-    app.add_routes([*_generating(), web.get(LOADED, sharing.handle_loaded, allow_head=False)])
+    app.add_routes([*_generating(), web.get(LOADED, sharing.handle_loaded, allow_head=False), *mounted])
     return app
 
 

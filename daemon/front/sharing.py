@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from pilotfish.daemon.front.access import OriginRules
 from pilotfish.daemon.front.catalog import ServedModel
@@ -21,7 +21,7 @@ from pilotfish.daemon.front.durations import parse_keep_alive
 from pilotfish.daemon.front.errors import RunnerGone, status_of
 from pilotfish.daemon.front.keys import OWNERSHIP, RUNNERS, SETTINGS, UPSTREAM
 from pilotfish.daemon.front.library import loaded_here
-from pilotfish.daemon.front.relay_rules import GENERATING, error_answer
+from pilotfish.daemon.front.relay_rules import GENERATING, LOADED, error_answer
 from pilotfish.daemon.front.streams import json_response
 from pilotfish.daemon.front.upstream_client import Admission, UpstreamAway
 from pilotfish.daemon.http.gate import GateRefusal, foreign_origin
@@ -46,26 +46,36 @@ async def relay(request: web.Request, otherwise: bytes = b"") -> NoReturn:
     raise AssertionError("nothing ends the wait but a cancellation")
 
 
-@web.middleware
-async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
+def admission(own: Middleware) -> Middleware:
+    """Who is let in to what is shared with the upstream, and to what is not, where `own` decides."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        shared = request.path in GENERATING or request.path == LOADED
+        return await (_admit(request, handler) if shared else own(request, handler))
+
+    return middleware
+
+
+async def _admit(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Pages of other origins are let in as the upstream lets them in. Raises GateRefusal."""
     if origin := foreign_origin(request):
         try:
-            admission = await request.app[UPSTREAM].admission(origin, request.host)
+            admitted = await request.app[UPSTREAM].admission(origin, request.host)
         except UpstreamAway as error:
             log.info("our own rules hold for pages of %s: %s", origin, error)
             rules = OriginRules(request.app[SETTINGS].origins)
-            admission = Admission(rules.allows(origin), rules.headers(origin, preflight=False))
-        request[_ADMISSION] = admission
-        if not admission.allowed:
+            admitted = Admission(rules.allows(origin), rules.headers(origin, preflight=False))
+        request[_ADMISSION] = admitted
+        if not admitted.allowed:
             raise GateRefusal
     return await handler(request)
 
 
 async def prepare(request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler for every answer of ours: the headers for other origins, and the connection's end."""
-    if admission := request.get(_ADMISSION):
-        response.headers.extend(admission.headers)
+    if admitted := request.get(_ADMISSION):
+        response.headers.extend(admitted.headers)
     response.force_close()
     response.headers[hdrs.CONNECTION] = "close"  # it was decided before
     if switch := switch_of(request):
