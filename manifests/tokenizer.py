@@ -12,12 +12,11 @@ import hashlib
 import re
 import struct
 
-from gguf import GGUFValueType
-
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import TokenizerPin
 from pilotfish.manifests.gguf import GGUFMetadata
 from pilotfish.manifests.gguf_header import ArrayRef
+from pilotfish.manifests.gguf_numbers import GGUFValueType
 
 PREFIX = "tokenizer.ggml."
 _NORMAL = 1  # the token type of a vocabulary entry that no type is given for

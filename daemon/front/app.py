@@ -13,7 +13,8 @@ from dataclasses import replace
 from pilotfish.daemon.front.routes import create_app
 from pilotfish.daemon.front.settings import FrontSettings, settings_from_env
 from pilotfish.daemon.http.connection import ORDINARY, Limits
-from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.http.listeners import listeners
+from pilotfish.daemon.http.serving import serving
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 

@@ -53,11 +53,13 @@ def load(
     *,
     must_gain: bool = False,
     stock_devices: Callable[[], Sequence[str]] = tuple,
+    opening: Callable[[], None] = lambda: None,
 ) -> tuple[Generator, ModelCard]:
     """Blocks until the model is ready, on the first engine that loads it and has something to gain with it.
 
     Raises BrokenModel or EngineError, naming the file. With `must_gain`, for a launch that stock could serve, raises
     NothingToGain as soon as it turns out. `stock_devices` asks that server for the accelerators that it computes on.
+    `opening` is called where the engine's library is about to work for a while.
     """
     registry = Registry.load(config)
     options = launch.engine_options(state_dir)
@@ -72,6 +74,7 @@ def load(
     if must_gain:
         demand_lane(found, state_dir)
     before = private_bytes()
+    opening()
     made, engine = _first_that_gains(found.attempts, pin, options, registry, must_gain=must_gain)
     certificate = found.certificate if made is found.attempts[0] else None
     lane = engine.lane
