@@ -25,6 +25,7 @@ from pilotfish.daemon.runner.conversation_memory import keep_conversations, reme
 from pilotfish.daemon.runner.gain import (
     NothingToGain,
     awaits_certificate,
+    demand_company,
     demand_device,
     demand_drafts,
     demand_lane,
@@ -103,6 +104,7 @@ def load(
     generator = Generator(engine, pin, registry, config, costs=costs, pool=pool, promotions=promotions)
     if must_gain:
         try:
+            demand_company(engine, made, found, job=job)
             demand_drafts(generator.standing, found, awaited=awaits_certificate(lane.parity, job), job=job)
         except NothingToGain:
             generator.close()
