@@ -66,7 +66,7 @@ def find_lane(
     certificate = store.find(identity) if identity and parity is not Parity.NONE else None
     if certificate and (made_for := _of_engine(verifiers, certificate.lane.setting.engine)):
         others = [Attempt(verifier) for verifier in verifiers if verifier is not made_for]
-        again = identity if certificate.unmeasured else None
+        again = identity if certificate.unmeasured or certificate.cut_short else None
         return LaneLookup((Attempt(made_for, certificate.lane), *others), "certified", certificate, again)
     order, why, alike = _preferred(pin, verifiers, options, store, identity)
     if parity is Parity.NONE:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pilotfish.daemon.certify.background import job_line
 from pilotfish.daemon.certify.lookup import Attempt, LaneLookup, engine_environment, find_lane
+from pilotfish.daemon.certify.made_again import MadeAgain
 from pilotfish.daemon.certify.suitability import Suitability
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config.types import Config
@@ -92,7 +93,7 @@ def load(
     costs = CostModel(lane.widths, going_back_of(engine))
     costs.seed(certificate.costs if certificate else ())
     budget, names = config.engine.certify_budget_s, [verifier.name for verifier in verifiers]
-    wanted = _worth_certifying(found, budget)
+    wanted = _worth_certifying(found, budget, pin, state_dir)
     job = job_line(pin, options, config.speculation.parity, names, budget) if wanted else ""
     card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
     memory = memory_budget_for(pin, made.verifier, options, before)
@@ -112,10 +113,15 @@ def load(
     return generator, card
 
 
-def _worth_certifying(found: LaneLookup, budget: float) -> bool:
-    """Not where a certificate that lacks something had as much time already."""
+def _worth_certifying(found: LaneLookup, budget: float, pin: TargetPin, state_dir: Path) -> bool:
+    """Not where a certificate that lacks an engine had as much time already. One that does not reach to the context's
+    end may have lost its time to others on a busy machine, and is made again a few times."""
     made = found.certificate
-    return bool(found.identity and budget) and (made is None or made.seconds < MORE_TIME * budget)
+    if not found.identity or not budget or made is None:
+        return bool(found.identity and budget)
+    if made.cut_short:
+        return MadeAgain(state_dir, pin.path, found.identity.key).due
+    return made.seconds < MORE_TIME * budget
 
 
 def _first_that_gains(
