@@ -16,7 +16,7 @@ from pathlib import Path
 import pilotfish
 
 OTHERS = ("llama_cpp", "ik_llama_cpp")  # imported only where their libraries are to be loaded
-_SERVES = ("pilotfish.ollama_overlay.start", "pilotfish.daemon.runner.loading", "pilotfish.daemon.runner.lifetime")
+_SERVES = ("pilotfish.ollama_overlay.begin", "pilotfish.daemon.runner.loading", "pilotfish.daemon.runner.lifetime")
 _SECONDS = 120.0
 _NEVER = "PYTHONDONTWRITEBYTECODE"
 
