@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.left_to_stock import DAY, Left
 from pilotfish.daemon.certify.lookup import Attempt, LaneLookup
-from pilotfish.daemon.core.generator import Generator
-from pilotfish.daemon.core.totals import Standing
 from pilotfish.daemon.drafters.admission import size
 from pilotfish.daemon.drafters.memory_bounds import CPU, bounds_for
 from pilotfish.daemon.registry import accelerators
@@ -26,6 +25,10 @@ from pilotfish.hooks.environment import switched_off
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import HasSlots, TargetEngine, TellsFootprint, Verifier, VerifiesTogether
 from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
+
+if TYPE_CHECKING:
+    from pilotfish.daemon.core.generator import Generator
+    from pilotfish.daemon.core.totals import Standing
 
 RUNNER = 128 << 20  # bytes for Python, what it imports and what drafters remember; 50 MiB were measured at rest
 _NOTHING = "speculation has nothing to gain here"
