@@ -178,11 +178,15 @@ class Server:
         return json_response([])  # a launch with adapters is stock's
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        from pilotfish.daemon.runner.metrics_text import text_of  # few runners are ever scraped
+
         self.metrics.processing = len(self._engine.running)
         self.metrics.deferred = self._engine.waiting
         if self._engine.generator is not None:
             self.metrics.remembered = remembered_by(self._engine.generator.engine)
-        return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+        text = text_of(self.metrics)
+        self.metrics.scraped()
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
     async def _explain(self, request: web.Request) -> web.Response:
         explain = getattr(self._engine.generator, "explain", None)
