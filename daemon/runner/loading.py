@@ -65,17 +65,24 @@ def load(
     found = find_lane(pin, verifiers, options, config.speculation.parity)
     if must_gain:
         demand_lane(found, state_dir)
-    before = private_bytes()
-    opening()
-    made, engine = _first_that_gains(found.attempts, pin, options, registry, must_gain=must_gain)
+    before = private_bytes()  # what is imported meanwhile, 15 MB, counts as the model's: a tenth of what is kept free
+
+    def loaded(attempt: Attempt) -> TargetEngine:
+        with engine_environment(attempt.lane):
+            if must_gain:
+                demand_memory(pin, attempt.verifier, options)
+            opening()
+            return attempt.verifier.load(pin, attempt.lane, options)
+
+    made, engine = _first_that_gains(found.attempts, pin, options, registry, loaded)
     wanted = _worth_certifying(found, config.engine.certify_budget_s, pin, state_dir)
     names = [verifier.name for verifier in verifiers]
     job = job_line(pin, options, config.speculation.parity, names, config.engine.certify_budget_s) if wanted else ""
     # Imported now: while the engine's library was at work, the server's thread imported nearly all of it.
     from pilotfish.daemon.runner.assembling import LoadedTarget, assembled
 
-    loaded = LoadedTarget(pin, registry, options, found, made, engine, before, job)
-    return assembled(loaded, launch, config, state_dir, must_gain=must_gain)
+    target = LoadedTarget(pin, registry, options, found, made, engine, before, job)
+    return assembled(target, launch, config, state_dir, must_gain=must_gain)
 
 
 def _import_numpy() -> None:
@@ -105,7 +112,11 @@ def _worth_certifying(found: LaneLookup, budget: float, pin: TargetPin, state_di
 
 
 def _first_that_gains(
-    attempts: Sequence[Attempt], pin: TargetPin, options: EngineOptions, registry: Registry, *, must_gain: bool
+    attempts: Sequence[Attempt],
+    pin: TargetPin,
+    options: EngineOptions,
+    registry: Registry,
+    loaded: Callable[[Attempt], TargetEngine],
 ) -> tuple[Attempt, TargetEngine]:
     """The first engine whose lane is wider than one token; where none has such a lane, one that loads the model.
 
@@ -115,7 +126,7 @@ def _first_that_gains(
     plain: Attempt | None = None
     for attempt in attempts:
         try:
-            engine = _loaded(attempt, pin, options, must_gain=must_gain)
+            engine = loaded(attempt)
         except (BrokenModel, EngineError) as error:
             first = first or error
             if len(attempts) > 1:
@@ -127,16 +138,9 @@ def _first_that_gains(
         plain = plain or attempt
         engine.close()
     if plain is not None:
-        return plain, _loaded(plain, pin, options, must_gain=must_gain)
+        return plain, loaded(plain)
     assert first is not None
     raise first
-
-
-def _loaded(attempt: Attempt, pin: TargetPin, options: EngineOptions, *, must_gain: bool) -> TargetEngine:
-    with engine_environment(attempt.lane):
-        if must_gain:
-            demand_memory(pin, attempt.verifier, options)
-        return attempt.verifier.load(pin, attempt.lane, options)
 
 
 def _let_others_know(
