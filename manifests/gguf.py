@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gguf import LlamaFileType
-
 from pilotfish.manifests.gguf_header import ArrayRef, Header, TensorInfo, Value, read_header
+from pilotfish.manifests.gguf_numbers import LlamaFileType
 
 # Architectures that llama.cpp only runs as encoders, pooling type or not.
 ENCODERS = frozenset(

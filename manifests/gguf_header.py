@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
-
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.file_window import FileWindow
+from pilotfish.manifests.gguf_numbers import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+from pilotfish.manifests.remembered import Stamp, is_settled, stamp_of
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)  # version 1 had 32-bit lengths and is not read by anything current
@@ -26,6 +26,7 @@ MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 17
 MAX_KEY_BYTES = 1 << 16
 MAX_DIMENSIONS = 4
+KEPT_HEADERS = 4  # of the files looked at last: a model's, its draft's, its projector's
 MAX_TEXT_BYTES = 32 << 20  # all string values of one header together; the longest chat template known has 0.1 MB
 
 SCALARS = {
@@ -127,16 +128,38 @@ class Header:
 
 
 def read_header(path: Path, model: str = "") -> Header:
-    """Walk a GGUF file's header. Raises BrokenModel naming the file, `model` if given, and the key or offset."""
+    """A GGUF file's header. Raises BrokenModel naming the file, `model` if given, and the key or offset.
+
+    One that was walked in this process is not walked again while its file stays as it is: a load asks six times.
+    """
     where = f"{path} of {model}" if model else str(path)
     try:
-        with path.open("rb") as file:
-            view = FileWindow(file)
-            if not view.size:
-                raise BrokenModel(f"{where} is empty; pull the model again")
-            return _HeaderWalk(path, where, view).header()
+        stamp = stamp_of(path)
+        if (walked := _walked.get(path)) and walked[0] == stamp:
+            return walked[1]
+        header = _walk(path, where)
+        if is_settled(stamp) and stamp_of(path) == stamp:
+            _keep(path, stamp, header)
+        return header
     except (OSError, ValueError) as error:
         raise BrokenModel(f"{where} cannot be read: {error}") from error
+
+
+def _keep(path: Path, stamp: Stamp, header: Header) -> None:
+    _walked[path] = stamp, header
+    for oldest in list(_walked)[:-KEPT_HEADERS]:
+        _walked.pop(oldest, None)
+
+
+def _walk(path: Path, where: str) -> Header:
+    with path.open("rb") as file:
+        view = FileWindow(file)
+        if not view.size:
+            raise BrokenModel(f"{where} is empty; pull the model again")
+        return _HeaderWalk(path, where, view).header()
+
+
+_walked: dict[Path, tuple[Stamp, Header]] = {}
 
 
 class _HeaderWalk:

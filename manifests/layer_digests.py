@@ -14,7 +14,7 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.fingerprints import verify_blob
 from pilotfish.manifests.manifest import Layer, Manifest
-from pilotfish.manifests.remembered import Remembered, Stamp, settled, stamp_of
+from pilotfish.manifests.remembered import Remembered, Stamp, is_settled, stamp_of
 from pilotfish.manifests.store import Store
 
 FACT = "layers-1"
@@ -35,7 +35,7 @@ def verify_layers(store: Store, manifest: Manifest, layers: Sequence[Layer], sta
         with naming(manifest, layer):
             verify_blob(store.blob_path(layer.digest), layer.digest)
     paths = {store.blob_path(layer.digest) for layer in layers}
-    if stamp and _state(store, manifest, layers) == state and all(settled(stamp_of(path)) for path in paths):
+    if stamp and _state(store, manifest, layers) == state and all(is_settled(stamp_of(path)) for path in paths):
         remembered.put(manifest.path, FACT, stamp, state)
 
 

@@ -20,6 +20,8 @@ SETTLED_SECONDS = 0.05  # file systems stamp changes with a clock that ticks eve
 
 Stamp = list[int]
 
+_parsed: dict[Path, tuple[Stamp, dict[str, Any]]] = {}  # the file as it was read last: a load asks twenty times
+
 
 class Remembered:
     """A JSON file in `state_dir` that maps a path to facts about the file that is there now.
@@ -42,9 +44,9 @@ class Remembered:
 
     def put(self, file: Path, fact: str, stamp: Stamp, value: Any) -> None:
         """Remember `value` (JSON) unless the file changed since `stamp`, or so recently that a change could hide."""
-        if self.path is None or stamp_of(file) != stamp or not settled(stamp):
+        if self.path is None or stamp_of(file) != stamp or not is_settled(stamp):
             return
-        files = self._load()
+        files = dict(self._load())
         entry = files.pop(_key(file), None)
         facts = entry.get("facts") if isinstance(entry, dict) and entry.get("stamp") == stamp else None
         files[_key(file)] = {"stamp": stamp, "facts": {**(facts if isinstance(facts, dict) else {}), fact: value}}
@@ -54,6 +56,9 @@ class Remembered:
         if self.path is None:
             return {}
         try:
+            stamp = stamp_of(self.path)
+            if (parsed := _parsed.get(self.path)) and parsed[0] == stamp:
+                return parsed[1]
             table = json.loads(self.path.read_bytes())
         except FileNotFoundError:
             return {}
@@ -64,6 +69,9 @@ class Remembered:
             log.info("ignored %s: not of format %d", self.path, FORMAT)
             return {}
         files: dict[str, Any] = table["files"]
+        if is_settled(stamp):
+            _parsed.clear()  # one folder is enough
+            _parsed[self.path] = stamp, files
         return files
 
     def _save(self, files: dict[str, Any]) -> None:
@@ -99,7 +107,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         raise
 
 
-def settled(stamp: Stamp) -> bool:
+def is_settled(stamp: Stamp) -> bool:
     """Whether a change made now would get another time than those in the stamp.
 
     A time that lies ahead, because the clock was put back or somebody set it, differs from now as well.

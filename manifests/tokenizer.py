@@ -14,12 +14,11 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gguf import GGUFValueType
-
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import TokenizerPin
 from pilotfish.manifests.gguf import GGUFMetadata
 from pilotfish.manifests.gguf_header import ArrayRef, Value
+from pilotfish.manifests.gguf_numbers import GGUFValueType
 
 PREFIX = "tokenizer.ggml."
 DEFAULT_PRE = "default"  # how text is cut first where a file does not say

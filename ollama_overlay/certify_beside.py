@@ -17,25 +17,27 @@ MODULE = "pilotfish.daemon.certify.beside_stock"  # it imports more than the shi
 def certify_beside(pid: int, arguments: Sequence[str], *, ollama_libraries: bool) -> None:
     """Have `arguments` certified while the process `pid` idles. Raises nothing, and waits for nothing.
 
-    The process is nobody's child once the shim has ended, and holds none of Ollama's pipes: Ollama waits for those.
+    The process is nobody's child, because a stock server waits for none, and holds none of Ollama's pipes: Ollama waits
+    for those.
     """
     import subprocess  # at most loads nothing is due
 
     command = [sys.executable, "-P", "-m", MODULE, str(pid), *arguments]
     nothing = subprocess.DEVNULL
     with contextlib.suppress(OSError):
-        subprocess.Popen(
-            command,
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" &', "sh", *command],
             stdin=nothing,
             stdout=nothing,
             stderr=nothing,
-            env=_environment(ollama_libraries=ollama_libraries),
+            env=runner_environment(ollama_libraries=ollama_libraries),
             start_new_session=True,
+            check=False,
         )
 
 
-def _environment(*, ollama_libraries: bool) -> Mapping[str, str]:
-    """What a runner of this model would get: see `shim_script`."""
+def runner_environment(*, ollama_libraries: bool) -> Mapping[str, str]:
+    """What a runner of this model gets: this process's, or, on Ollama's libraries, what Ollama gave."""
     server = stock_server()
     if not ollama_libraries or server is None:
         return os.environ

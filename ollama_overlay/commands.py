@@ -14,6 +14,7 @@ from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.hooks.errors import UsageError
 from pilotfish.ollama_overlay import tree
+from pilotfish.ollama_overlay.bytecode import compile_for_loads
 from pilotfish.ollama_overlay.companion import start_daemon
 from pilotfish.ollama_overlay.outlook import look
 from pilotfish.ollama_overlay.service import permanent_lines
@@ -37,6 +38,8 @@ def install(ollama: Path | None, prefix: Path | None, as_json: bool) -> None:
     place = prefix or tree.default_prefix()
     with err.status("Reading Ollama's binary and libraries (the first time, every library is hashed)"):
         found, changed = tree.install(place, ollama, state_dir())
+    with err.status("Compiling the Python modules that every load imports"):
+        compile_for_loads()
     place = place.expanduser().absolute()
     with err.status("Looking at the engines and at your models"):
         prospect = look(found.original.library, state_dir())

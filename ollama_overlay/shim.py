@@ -1,7 +1,7 @@
-"""The shim's decision as a process: `python -m pilotfish.ollama_overlay.shim <llama-server's arguments>`.
+"""The shim's decision, and how it is told: on stderr, and by an entry in the state folder, for `pilotfish status`.
 
-The exit code tells the script (see `shim_script`) which program to become. One line on stderr says why, and so does
-an entry in the state folder, for `pilotfish status`.
+Scripts of older overlays run it as a process, `python -m pilotfish.ollama_overlay.shim` with llama-server's arguments,
+whose exit code says what to become.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Decide, say it, and return the exit code."""
     signal.alarm(LIMIT_SECONDS)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
-    decision = _decision(sys.argv[1:] if argv is None else argv)
-    _say(decision)
+    decision = decision_for(sys.argv[1:] if argv is None else argv)
+    say(decision)
     if not decision.runner:
         if decision.certify:
             certify_beside(os.getppid(), decision.certify, ollama_libraries=decision.ollama_libraries)
@@ -37,14 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return RUNNER_ON_OLLAMA if decision.ollama_libraries else RUNNER
 
 
-def _decision(argv: Sequence[str]) -> Decision:
+def decision_for(argv: Sequence[str]) -> Decision:
+    """The decision for a launch, by what this user's folders hold. Raises nothing."""
     try:
         return decide(argv, state_dir())
     except ConfigError as error:  # no home folder: there is nothing to remember in
         return Decision(False, model_path(argv).name, str(error))
 
 
-def _say(decision: Decision) -> None:
+def say(decision: Decision) -> None:
     """On stderr and in the state folder; a full disk, or a stderr that is gone, must not cost a load."""
     program = "runner" if decision.runner else "stock llama-server"
     try:

@@ -2,8 +2,9 @@
 
 It is a script for `/bin/sh`, because it has to work when pilotfish's Python environment is damaged or gone: then, and
 whenever anything else is in doubt, it becomes the stock llama-server, with the arguments and the environment it got.
-Ollama ends a model by killing the process it started, so whatever is to run takes that process over (`exec`); only
-the decision, which takes a fraction of a second, is a child.
+Ollama ends a model by killing the process it started, so whatever is to run takes that process over (`exec`). There is
+no way back from that to the script, so a child tries first whether the interpreter starts at all, and what it begins
+with becomes the stock server where pilotfish cannot be imported. What is then decided, `begin` does.
 
 Ollama puts its own libraries on the library path. libllama of llama-cpp-python finds its parts by a RUNPATH, which
 that path overrides, and would be loaded together with ggml of another build. So pilotfish's processes get the path
@@ -23,7 +24,7 @@ LIBRARY_PATH = "DYLD_LIBRARY_PATH" if sys.platform == "darwin" else "LD_LIBRARY_
 STOCK = "PILOTFISH_STOCK"  # in the environment of the runner: the stock server's path
 SAVED = "PILOTFISH_STOCK_"  # and, with a variable's name behind it, the value that it had
 LIBRARY_FOLDER = "LLAMA_CPP_LIB_PATH"  # where llama-cpp-python takes libllama from, instead of its own folder
-RUNNER, RUNNER_ON_OLLAMA, DECIDED_STOCK = 0, 10, 11  # the decision's exit codes; any other one means stock too
+RUNNER, RUNNER_ON_OLLAMA, DECIDED_STOCK = 0, 10, 11  # exit codes of the decision, for scripts of older overlays
 
 _SCRIPT = """\
 #!/bin/sh
@@ -65,10 +66,6 @@ own_libraries() {
   without_ollama @LIBRARY_PATH@
   without_ollama GGML_BACKEND_PATH
 }
-
-ollama_libraries() {
-  export PILOTFISH_STOCK="$stock" LLAMA_CPP_LIB_PATH="$library"
-}
 @RESTORE@
 case ${PILOTFISH-} in
   @OFF@) exec "$stock" "$@" ;;
@@ -81,17 +78,26 @@ for word in "$@"; do
 done
 [ -n "$loads_model" ] || exec "$stock" "$@"
 [ -x "$python" ] || become_stock "$python is not there; run: pilotfish overlay install" "$@"
-
-(own_libraries && exec "$python" -P -m pilotfish.ollama_overlay.shim "$@")
-decision=$?
-case $decision in
-  @RUNNER@) own_libraries ;;
-  @RUNNER_ON_OLLAMA@) ollama_libraries ;;
-  @DECIDED_STOCK@) exec "$stock" "$@" ;;
-  *) become_stock "deciding ended with code $decision" "$@" ;;
-esac
-exec "$python" -P -m pilotfish.ollama_overlay.start "$@"
+(own_libraries && exec "$python" -P -c "") || become_stock "$python does not start; run: pilotfish overlay install" "$@"
+own_libraries
+exec "$python" -P -c '@BEGIN@' "$@"
 """
+
+# The package may be incomplete, in the middle of an update. No quotes in here: it stands between a shell's.
+_BEGIN = """\
+import os, sys
+try:
+    from pilotfish.ollama_overlay.begin import main
+except BaseException as error:
+    import signal
+    stock, saved = os.environ.pop("PILOTFISH_STOCK"), "PILOTFISH_STOCK_"
+    for name in [name for name in os.environ if name.startswith(saved)]:
+        os.environ[name[len(saved):]] = os.environ.pop(name)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.write(2, f"pilotfish: stock llama-server: pilotfish cannot be imported ({error!r})\\n".encode())
+    os.execv(stock, [stock, *sys.argv[1:]])
+sys.exit(main())"""
 
 # macOS takes DYLD_* out of the environment of programs of its own, /bin/sh among them.
 _RESTORE_DYLD = """
@@ -108,9 +114,7 @@ def shim_script(stock: Path, python: Path, platform: str = sys.platform) -> str:
         "@PYTHON@": shlex.quote(str(python)),
         "@LIBRARY_PATH@": LIBRARY_PATH,
         "@RESTORE@": _RESTORE_DYLD if platform == "darwin" else "",
-        "@RUNNER@": str(RUNNER),
-        "@RUNNER_ON_OLLAMA@": str(RUNNER_ON_OLLAMA),
-        "@DECIDED_STOCK@": str(DECIDED_STOCK),
+        "@BEGIN@": _BEGIN,
     }
     return re.sub("@[A-Z_]+@", lambda mark: values[mark[0]], _SCRIPT)
 

@@ -29,13 +29,15 @@ def stock_environment(environment: Mapping[str, str] = os.environ) -> dict[str, 
 def become_stock(reason: str, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> NoReturn:
     """Replace this process by the stock llama-server with arguments `argv`, after a line that says why.
 
-    Its `environment` is by default the one that Ollama gave, as far as this process left it as it was. The port that
-    this process listened on must be closed. Raises OSError when the server cannot be started.
+    An empty `reason` was said before. Its `environment` is by default the one that Ollama gave, as far as this process
+    left it as it was. The port that this process listened on must be closed. Raises OSError when the server cannot be
+    started.
     """
     server = stock_server()
     assert server is not None  # asked before
-    sys.stderr.write(f"pilotfish: stock llama-server: {reason}\n")
-    sys.stderr.flush()
+    if reason:
+        sys.stderr.write(f"pilotfish: stock llama-server: {reason}\n")
+        sys.stderr.flush()
     # Python ignores these, and what is ignored stays so in the next program.
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGPIPE, signal.SIGXFSZ)}
     try:

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from pilotfish.daemon.certify.certificate import CertificateStore, identity_for
+from pilotfish.daemon.certify.made_again import MadeAgain
 from pilotfish.daemon.certify.probe_wire import options_from_json, options_to_json, pin_from_json, pin_to_json
 from pilotfish.daemon.config import files
 from pilotfish.daemon.processes.parent_death import end_with_stdin
@@ -56,9 +58,16 @@ def _certify(job: dict[str, Any]) -> int:
     config = files.load_or_last_good()
     verifiers = fit_verifiers(Registry.load(config), job["engines"], options)
     apart = config.for_model(pin.name).engine.prompts == "fast"
-    certificate, path = certify(
-        pin, verifiers, options, parity=Parity(job["parity"]), budget=job["budget"], prompts_apart=apart
-    )
+    parity = Parity(job["parity"])
+    identity = identity_for(pin, verifiers, options, parity)
+    known = CertificateStore(options.state_dir).find(identity) if identity else None
+    try:
+        certificate, path = certify(
+            pin, verifiers, options, parity=parity, budget=job["budget"], prompts_apart=apart, known=known
+        )
+    finally:
+        if known and known.cut_short:
+            MadeAgain(options.state_dir, pin.path, known.identity.key).tried()
     log.info("%s: %s: %s", certificate.model, "certified" if path else "not certified", certificate.summary())
     return 0 if path else 1
 

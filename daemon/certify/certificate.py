@@ -31,6 +31,7 @@ log = logging.getLogger("pilotfish.certificates")
 
 FORMAT = 6  # counted up when what is measured, or what it means, changes
 FOLDER = "certificates"
+OF_TIME = ("time ran out", "compared up to")  # how findings begin that say nothing about rows
 DEARER = 1.05  # a ratio worth mentioning
 
 
@@ -121,6 +122,25 @@ class Certificate:
     complete: bool
     unmeasured: tuple[str, ...] = ()  # engines for which there was no time: another certification may choose them
     conclusive: bool = True
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether time ran out before the whole context was looked at, so that drafting ends early."""
+        return not self.complete and self.reach < self.n_ctx
+
+    @property
+    def reach(self) -> int:
+        """Tokens of context in which the lane's widths may be used."""
+        return min(self.lane.max_context or self.n_ctx, self.n_ctx)
+
+    def only_less_than(self, other: Certificate) -> bool:
+        """Whether it says nothing against `other`, and time merely cut it shorter."""
+        if not self.cut_short or self.reach >= other.reach or len(self.unmeasured) < len(other.unmeasured):
+            return False
+        if self.lane.setting != other.lane.setting:
+            return True
+        against = {finding for finding in self.findings if not finding.startswith(OF_TIME)} - set(other.findings)
+        return not against and set(other.lane.widths) <= set(self.lane.widths)
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as JSON-ready values, without the checksum."""

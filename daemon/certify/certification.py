@@ -33,14 +33,16 @@ def certify(
     budget: float = BUDGET,
     prompts_apart: bool = True,
     regressions: Sequence[Reproduction] = (),
+    known: Certificate | None = None,
     progress: Progress = silent,
 ) -> tuple[Certificate, Path | None]:
     """Certify `pin` and keep the certificate under `options.state_dir`; the certificate and its file, None if not kept.
 
     The fastest exact lane of any of `verifiers` is chosen, for as many requests at once as the launch has slots, and
     with long prompts read as fast as an engine can if `prompts_apart`. The widths of the lane are compared after the
-    prefixes of `regressions`, too. Raises UsageError for one with ids that the model has not, EngineError when none of
-    them offers a probe, EngineError or BrokenModel when none loads the model.
+    prefixes of `regressions`, too. A certificate that only looked at less than `known`, which is there, is not kept.
+    Raises UsageError for a regression with ids that the model has not, EngineError when none of them offers a probe,
+    EngineError or BrokenModel when none loads the model.
     """
     identity = identity_for(pin, verifiers, options, parity)
     if identity is None:
@@ -68,7 +70,8 @@ def certify(
         regressions=tuple(_checked(one, pin) for one in regressions),
     )
     certificate = Certifier(task, open_probe, budget=budget, deadline=deadline, progress=progress).run()
-    kept = CertificateStore(options.state_dir).put(certificate) if certificate.conclusive else None
+    better = certificate.conclusive and not (known and certificate.only_less_than(known))
+    kept = CertificateStore(options.state_dir).put(certificate) if better else None
     if kept:
         LeftToStock(options.state_dir, pin.path).forget()
     return certificate, kept

@@ -15,7 +15,7 @@ from pilotfish.daemon.certify.lanes import ALL_WIDTHS
 from pilotfish.daemon.certify.suitability import Suitability, too_far
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import RefusesModels, Verifier
-from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, TargetPin
 
 log = logging.getLogger("pilotfish.certificates")
 
@@ -34,13 +34,15 @@ class Attempt:
 class LaneLookup:
     """`attempts` come in order: where loading fails, the next one may still do. `why` says why the first is the first.
 
-    `certificate` is that of the first attempt's lane; `identity` is set when certifying would be of use.
+    `certificate` is that of the first attempt's lane; `identity` is set when certifying would be of use. `priced` is
+    the setting that won for a model like this, for as many requests at once.
     """
 
     attempts: tuple[Attempt, ...]
     why: str = ""
     certificate: Certificate | None = None
     identity: Identity | None = None
+    priced: EngineSetting | None = None
 
     @property
     def lane(self) -> Lane | None:
@@ -64,17 +66,16 @@ def find_lane(
     certificate = store.find(identity) if identity and parity is not Parity.NONE else None
     if certificate and (made_for := _of_engine(verifiers, certificate.lane.setting.engine)):
         others = [Attempt(verifier) for verifier in verifiers if verifier is not made_for]
-        again = identity if certificate.unmeasured else None
+        again = identity if certificate.unmeasured or certificate.cut_short else None
         return LaneLookup((Attempt(made_for, certificate.lane), *others), "certified", certificate, again)
-    order, why = _preferred(pin, verifiers, options, store, identity)
+    order, why, alike = _preferred(pin, verifiers, options, store, identity)
     if parity is Parity.NONE:
         return LaneLookup(tuple(Attempt(v, _unchecked(options, v.name)) for v in order), why)
     if identity:
         log.info("%s: not certified with these settings; checked at load instead", pin.name)
     stock = parity is Parity.STOCK
-    return LaneLookup(
-        tuple(Attempt(v, _plain_stock(options, v.name) if stock else None) for v in order), why, None, identity
-    )
+    attempts = tuple(Attempt(v, _plain_stock(options, v.name) if stock else None) for v in order)
+    return LaneLookup(attempts, why, None, identity, alike.lane.setting if alike else None)
 
 
 def _of_engine(verifiers: Sequence[Verifier], name: str) -> Verifier | None:
@@ -87,22 +88,22 @@ def _preferred(
     options: EngineOptions,
     store: CertificateStore,
     identity: Identity | None,
-) -> tuple[list[Verifier], str]:
-    """The verifiers in the order in which to try them, and why the first one is the first.
+) -> tuple[list[Verifier], str, Certificate | None]:
+    """The verifiers in the order in which to try them, why the first one is the first, and the certificate of that.
 
     The one that won for the model most like this one comes first; those that are known not to take the model, or to
     compute something else, are left out as long as there is another.
     """
     if len(verifiers) == 1 or identity is None:
-        return list(verifiers), ""
+        return list(verifiers), "", None
     suitability = Suitability(pin, dict(identity.engines), options)
     left = [v for v in verifiers if not _against(v, pin, options, suitability)] or list(verifiers)
     alike = _most_alike(pin, store, identity)
     winner = _of_engine(left, alike.lane.setting.engine) if alike else None
     if alike is None or winner is None:
-        return left, "not measured yet"
+        return left, "not measured yet", None
     rest = [verifier for verifier in left if verifier is not winner]
-    return [winner, *rest], f"not measured yet; the fastest for {alike.model}"
+    return [winner, *rest], f"not measured yet; the fastest for {alike.model}", alike
 
 
 def _against(verifier: Verifier, pin: TargetPin, options: EngineOptions, suitability: Suitability) -> str:

@@ -15,8 +15,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tomlkit
-
 from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config, Drafters
 from pilotfish.daemon.processes.own_folder import OwnFolder
@@ -118,6 +116,8 @@ class DraftHostProcess:
         self.url = f"unix:{socket}"
         self._listens: queue.SimpleQueue[bool] = queue.SimpleQueue()
         config_file = self._folder.path / "pilotfish.toml"
+        import tomlkit  # no other load needs it
+
         config_file.write_text(tomlkit.dumps(_plain(to_table(config))))
         words = [*command, "--socket", str(socket), "--config", str(config_file), "--json"]
         try:

@@ -17,7 +17,8 @@ from pilotfish.daemon.control.address import claimed
 from pilotfish.daemon.drafthost.draft_server import IDLE, DraftServer
 from pilotfish.daemon.http.connection import Limits
 from pilotfish.daemon.http.gate import is_loopback
-from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.http.listeners import listeners
+from pilotfish.daemon.http.serving import serving
 from pilotfish.daemon.processes.parent_death import end_at_once_when_let_go, when_let_go
 from pilotfish.hooks.errors import ConfigError
 

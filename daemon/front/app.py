@@ -18,7 +18,8 @@ from pilotfish.daemon.front.routes import create_app, create_sharing_app
 from pilotfish.daemon.front.settings import FrontSettings, settings_from_env
 from pilotfish.daemon.front.upstream_client import demand_ollama
 from pilotfish.daemon.http.connection import ORDINARY, Limits
-from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.http.listeners import listeners
+from pilotfish.daemon.http.serving import serving
 from pilotfish.daemon.http.switching import Relaying
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store

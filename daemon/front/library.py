@@ -11,7 +11,6 @@ from typing import Any
 
 import psutil
 from aiohttp import web
-from gguf import GGUFValueType
 
 from pilotfish.daemon.front.bodies import read_json
 from pilotfish.daemon.front.catalog import ServedModel
@@ -20,6 +19,7 @@ from pilotfish.daemon.front.runners import Loaded, Runners
 from pilotfish.daemon.front.streams import json_response, timestamp
 from pilotfish.hooks.errors import RequestError
 from pilotfish.manifests.gguf_header import SCALARS, ArrayRef, Value, read_header
+from pilotfish.manifests.gguf_numbers import GGUFValueType
 
 _HIDDEN = ("general.name", "tokenizer.chat_template")
 

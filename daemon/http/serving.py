@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import resource
 import socket
 import ssl
@@ -23,35 +22,7 @@ from pilotfish.daemon.http.connection import ORDINARY, Connection, Limits, MakeH
 from pilotfish.daemon.http.switching import Relaying, Switch
 
 MOST = 512  # connections: as many requests as Ollama queues
-_BACKLOG = 128
-_SEND_BUFFER = 1 << 16  # bytes
-_NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _RETRY = 0.2  # seconds until the next try when nothing could be accepted
-
-
-async def listeners(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets at every address that `host` stands for; an empty one stands for all of this machine.
-
-    With port 0 the system chooses one. Addresses that this machine does not have (a name may have an IPv6 one where
-    there is no IPv6) are left out if there are others. Raises OSError.
-    """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    missing: OSError | None = None
-    with contextlib.ExitStack() as opened:
-        made: list[socket.socket] = []
-        for family, _, _, _, (name, _, *rest) in dict.fromkeys(found):
-            where = (name, made[0].getsockname()[1] if made else port, *rest)
-            try:
-                made.append(opened.enter_context(_listener(family, where)))
-            except OSError as error:
-                if error.errno not in _NOT_HERE:
-                    raise
-                missing = error
-        if missing and not made:
-            raise missing
-        opened.pop_all()
-        return made
 
 
 @contextlib.asynccontextmanager
@@ -181,14 +152,6 @@ class _Door:
             await connection.over.wait()
         finally:
             transport.abort()
-
-
-def _listener(family: int, where: tuple[Any, ...]) -> socket.socket:
-    listener = socket.create_server(where, family=family, backlog=_BACKLOG)
-    listener.setblocking(False)
-    # Connections inherit it. What the kernel holds counts as read, and by itself it would hold minutes of text.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-    return listener
 
 
 def _room() -> int:

@@ -1,7 +1,8 @@
 """Whether the machine was left alone while something was measured.
 
-What others use is the machine's busy time less our own: this process's and that of every process it started. Time
-that a hypervisor gave to others counts as theirs.
+What others use is the machine's busy time less our own: this process's and that of every process below it, those that
+ended included (Ollama ends a process for every model that it unloads). Time that a hypervisor gave to others counts as
+theirs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """Now. Take both ends of a measurement while the same servers run: one that ended takes its time along."""
+    """Now."""
     times = psutil.cpu_times()
     return Snapshot(time.monotonic(), sum(getattr(times, name, 0.0) for name in _BUSY), _own())
 
@@ -46,7 +47,8 @@ def _own() -> float:
     for process in (me, *me.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
-            total += times.user + times.system
+            ended = times.children_user + times.children_system  # and waited for; theirs included
+            total += times.user + times.system + ended
     return total
 
 

@@ -82,7 +82,7 @@ class Gathering:
         self._replays = Replays()
         self._eager = True
         self._loop = asyncio.Runner()
-        self._thread = EngineThread(self._load, lambda outcome, prompt_tokens: None)
+        self._thread = EngineThread(self._load)
 
     def __enter__(self) -> Gathering:
         try:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pilotfish.daemon.config.types import Config, Engine
+from pilotfish.daemon.config.types import Engine
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.control_client import ControlClient
 from pilotfish.daemon.control.plans import Plan, Registration, Report, needs_new_registry
@@ -100,11 +100,6 @@ class Follower:
             measures=generator.measures,
             answering=generator.answering,
         )
-
-
-def in_force(config: Config, launch: Launch) -> Config:
-    """The config for this launch's models."""
-    return with_own_drafter(config.for_models(launch.names), launch.draft)
 
 
 def registration_of(generator: Generator, launch: Launch, port: int) -> Registration:

@@ -92,13 +92,18 @@ class _Running:
 class EngineThread:
     """The only thread that drives the engine. `generator` is set once `start`'s future is done."""
 
-    def __init__(self, load: Callable[[], Generates[Any]], finished: Callable[[Outcome, int], None]) -> None:
-        """`finished(outcome, prompt tokens)` is called on the event loop after every answer, also a cancelled one."""
+    def __init__(
+        self,
+        load: Callable[[], Generates[Any]],
+        finished: Callable[[Outcome, int], None] = lambda outcome, prompt_tokens: None,
+    ) -> None:
+        """`finished(outcome, prompt tokens)` is called on the event loop after every answer, also a cancelled one. It
+        may be set later, before the first request."""
         self.generator: Generates[Any] | None = None
         self.failure = ""  # why nothing is answered any more, although nobody told the thread to end
         self._lost = asyncio.Event()  # set once there is a failure
         self._load = load
-        self._finished = finished
+        self.finished = finished
         self._changed = threading.Condition()  # guards what follows
         self._waiting: deque[Job] = deque()
         self._stirred = False  # there may be something to do
@@ -119,7 +124,12 @@ class EngineThread:
         return {running.answering.slot: running.job.request for running in list(self._running)}
 
     def start(self) -> asyncio.Future[None]:
-        """Begin to load; the future is done when requests can be answered, or raises what loading raised."""
+        """Begin to load; the future is done when requests can be answered, or raises what loading raised.
+
+        Where it has begun, that future.
+        """
+        if self._thread.ident is not None:
+            return self._loaded
         self._loop = asyncio.get_running_loop()
         self._loaded: asyncio.Future[None] = self._loop.create_future()
         self._thread.start()
@@ -240,7 +250,7 @@ class EngineThread:
             outcome: Outcome = running.answering.outcome()
         except BaseException as error:
             return _told(error)
-        self._on_loop(lambda: self._finished(outcome, len(running.job.request.prompt)))
+        self._on_loop(lambda: self.finished(outcome, len(running.job.request.prompt)))
         return outcome
 
     def _fail(self, error: BaseException) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.left_to_stock import DAY, Left
-from pilotfish.daemon.certify.lookup import LaneLookup
-from pilotfish.daemon.core.generator import Generator
-from pilotfish.daemon.core.totals import Standing
+from pilotfish.daemon.certify.lookup import Attempt, LaneLookup
 from pilotfish.daemon.drafters.admission import size
 from pilotfish.daemon.drafters.memory_bounds import CPU, bounds_for
 from pilotfish.daemon.registry import accelerators
@@ -24,8 +23,12 @@ from pilotfish.daemon.registry.chosen_verifier import devices_of
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.environment import switched_off
 from pilotfish.hooks.errors import PilotfishError
-from pilotfish.hooks.protocols import TellsFootprint, Verifier
+from pilotfish.hooks.protocols import HasSlots, TargetEngine, TellsFootprint, Verifier, VerifiesTogether
 from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
+
+if TYPE_CHECKING:
+    from pilotfish.daemon.core.generator import Generator
+    from pilotfish.daemon.core.totals import Standing
 
 RUNNER = 128 << 20  # bytes for Python, what it imports and what drafters remember; 50 MiB were measured at rest
 _NOTHING = "speculation has nothing to gain here"
@@ -102,6 +105,24 @@ def demand_drafts(standing: Standing, found: LaneLookup, *, awaited: bool, job: 
     if standing.state == "plain" and not awaited:
         more = "" if found.certificate else "; `pilotfish certify` looks further than a load does"
         raise _nothing(standing.reason + more, job="" if found.certificate else job)
+
+
+def demand_company(engine: TargetEngine, attempt: Attempt, found: LaneLookup, *, job: str = "") -> None:
+    """Raise NothingToGain when a step of all the launch's requests at once takes more forwards than the one of stock.
+
+    Only in a lane that was found at load: a certificate has the prices of as many requests, also one of a model like
+    this in the same setting. `job` is the certification that may find another lane; without one this holds for a day.
+    """
+    if attempt.lane is not None or engine.lane.setting == found.priced:
+        return
+    slots = engine.slots if isinstance(engine, HasSlots) else 1
+    joined = engine.together(engine.lane.widths[0]) if isinstance(engine, VerifiesTogether) else 1
+    if joined < slots:
+        why = f"{slots} requests at once would take {-(-slots // joined)} forwards a step in its lane, and 1 with stock"
+        nothing = _nothing(f"{why}; `pilotfish certify --parallel {slots}` looks for another lane", job=job)
+        if nothing.left is not None and (not job or switched_off("PILOTFISH_CERTIFY")):
+            nothing.left = replace(nothing.left, until=nothing.left.since + DAY)
+        raise nothing
 
 
 def awaits_certificate(parity: Parity, job: str) -> bool:

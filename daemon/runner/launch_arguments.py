@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.runner.launch_flags import BY_NAME, Handling, words_of
 from pilotfish.daemon.runner.own_drafter import FLAGS as DRAFT_FLAGS
-from pilotfish.daemon.runner.own_drafter import by_itself, draft_model
+from pilotfish.daemon.runner.own_drafter import by_itself, draft_model, with_own_drafter
 from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
@@ -128,6 +129,11 @@ def _take(words: list[str], seen: dict[str, object]) -> None:
         raise UsageError(f"{name}: {flag.about}; start the stock llama-server for this model")
     if flag.handling is Handling.SERVED:
         seen.update(_VALUES[name](name, values[0]) if values else _SWITCHES[name])
+
+
+def in_force(config: Config, launch: Launch) -> Config:
+    """The config for this launch's models."""
+    return with_own_drafter(config.for_models(launch.names), launch.draft)
 
 
 def model_path(argv: Sequence[str]) -> Path:

@@ -54,7 +54,7 @@ _LISTED: tuple[tuple[Handling, str, str], ...] = (
     (Handling.SERVED, "the context, in tokens over all slots; left open, or 0, it is 4,096, not the model's", """
         -c --ctx-size N LLAMA_ARG_CTX_SIZE
      """),
-    (Handling.SERVED, "the slots, each with its share of the context", """
+    (Handling.SERVED, "the slots, each with its share of the context; stock's where no lane holds as many", """
         -np --parallel N LLAMA_ARG_N_PARALLEL
      """),
     (Handling.SERVED, "memory for conversations that slots gave up, and which slot a prompt gets", """

@@ -3,47 +3,38 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pilotfish.daemon.certify.background import job_line
 from pilotfish.daemon.certify.lookup import Attempt, LaneLookup, engine_environment, find_lane
+from pilotfish.daemon.certify.made_again import MadeAgain
 from pilotfish.daemon.certify.suitability import Suitability
-from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config.types import Config
-from pilotfish.daemon.core.costs import CostModel
-from pilotfish.daemon.core.generator import Generator
-from pilotfish.daemon.core.target_session import going_back_of
-from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
-from pilotfish.daemon.drafters.memory_budget import memory_budget_for
-from pilotfish.daemon.drafters.promotions import Promotions
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.daemon.runner.conversation_memory import keep_conversations, remember_conversations
 from pilotfish.daemon.runner.gain import (
-    NothingToGain,
-    awaits_certificate,
     demand_device,
-    demand_drafts,
     demand_lane,
     demand_memory,
 )
 from pilotfish.daemon.runner.launch_arguments import Launch
-from pilotfish.daemon.runner.long_prompts import read_long_prompts
-from pilotfish.daemon.runner.model_card import ModelCard
-from pilotfish.daemon.runner.projector import projector_of
 from pilotfish.hooks.errors import BrokenModel, EngineError
-from pilotfish.hooks.protocols import CertifiableVerifier, HasSlots, TargetEngine, Verifier
+from pilotfish.hooks.protocols import CertifiableVerifier, TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, TargetPin
-from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.pins import pin_file
+
+if TYPE_CHECKING:
+    from pilotfish.daemon.core.generator import Generator
+    from pilotfish.daemon.runner.model_card import ModelCard
 
 log = logging.getLogger("pilotfish.runner")
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 MORE_TIME = 0.9  # of the budget that certifying in idle moments has; what took less may find more then
-_VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}  # llama.h's llama_vocab_type
 
 
 def load(
@@ -53,12 +44,15 @@ def load(
     *,
     must_gain: bool = False,
     stock_devices: Callable[[], Sequence[str]] = tuple,
+    opening: Callable[[], None] = lambda: None,
 ) -> tuple[Generator, ModelCard]:
     """Blocks until the model is ready, on the first engine that loads it and has something to gain with it.
 
     Raises BrokenModel or EngineError, naming the file. With `must_gain`, for a launch that stock could serve, raises
     NothingToGain as soon as it turns out. `stock_devices` asks that server for the accelerators that it computes on.
+    `opening` is called where the engine's library is about to work for a while.
     """
+    _import_numpy()
     registry = Registry.load(config)
     options = launch.engine_options(state_dir)
     verifiers = fit_verifiers(registry, config.engines, options)
@@ -71,50 +65,58 @@ def load(
     found = find_lane(pin, verifiers, options, config.speculation.parity)
     if must_gain:
         demand_lane(found, state_dir)
-    before = private_bytes()
-    made, engine = _first_that_gains(found.attempts, pin, options, registry, must_gain=must_gain)
-    certificate = found.certificate if made is found.attempts[0] else None
-    lane = engine.lane
-    log.info(
-        "%s: engine %s, lane %s, widths up to %d, parity %s, %s %s",
-        pin.name,
-        made.verifier.name,
-        lane.name,
-        lane.max_width,
-        lane.parity,
-        "certified" if certificate else "not certified",
-        lane.reason,
-    )
-    costs = CostModel(lane.widths, going_back_of(engine))
-    costs.seed(certificate.costs if certificate else ())
-    budget, names = config.engine.certify_budget_s, [verifier.name for verifier in verifiers]
-    wanted = _worth_certifying(found, budget)
-    job = job_line(pin, options, config.speculation.parity, names, budget) if wanted else ""
-    card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
-    memory = memory_budget_for(pin, made.verifier, options, before)
-    remember_conversations(engine, launch.cache_ram, config.engine.cache_ram_share, memory.free)
-    read_long_prompts(engine, config.engine.prompts, memory.free)
-    keep_conversations(engine, config.engine.cache_disk_mib << 20, state_dir)
-    pool = pool_for(engine, pin, made.verifier, options, config, before=before, state_dir=state_dir)
-    promotions = Promotions(state_dir)
-    generator = Generator(engine, pin, registry, config, costs=costs, pool=pool, promotions=promotions)
-    if must_gain:
-        try:
-            demand_drafts(generator.standing, found, awaited=awaits_certificate(lane.parity, job), job=job)
-        except NothingToGain:
-            generator.close()
-            raise
-    return generator, card
+    before = private_bytes()  # what is imported meanwhile, 15 MB, counts as the model's: a tenth of what is kept free
+
+    def loaded(attempt: Attempt) -> TargetEngine:
+        with engine_environment(attempt.lane):
+            if must_gain:
+                demand_memory(pin, attempt.verifier, options)
+            opening()
+            return attempt.verifier.load(pin, attempt.lane, options)
+
+    made, engine = _first_that_gains(found.attempts, pin, options, registry, loaded)
+    wanted = _worth_certifying(found, config.engine.certify_budget_s, pin, state_dir)
+    names = [verifier.name for verifier in verifiers]
+    job = job_line(pin, options, config.speculation.parity, names, config.engine.certify_budget_s) if wanted else ""
+    # Imported now: while the engine's library was at work, the server's thread imported nearly all of it.
+    from pilotfish.daemon.runner.assembling import LoadedTarget, assembled
+
+    target = LoadedTarget(pin, registry, options, found, made, engine, before, job)
+    return assembled(target, launch, config, state_dir, must_gain=must_gain)
 
 
-def _worth_certifying(found: LaneLookup, budget: float) -> bool:
-    """Not where a certificate that lacks something had as much time already."""
+def _import_numpy() -> None:
+    """With one thread for its OpenBLAS, unless somebody asked for more: to start a team takes as long as the rest of
+    the import, and nothing here has matrices multiplied by it.
+
+    The environment stays what it was, because the stock server may inherit it.
+    """
+    if _BLAS_THREADS in os.environ:
+        return
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        del os.environ[_BLAS_THREADS]
+
+
+def _worth_certifying(found: LaneLookup, budget: float, pin: TargetPin, state_dir: Path) -> bool:
+    """Not where a certificate that lacks an engine had as much time already. One that does not reach to the context's
+    end may have lost its time to others on a busy machine, and is made again a few times."""
     made = found.certificate
-    return bool(found.identity and budget) and (made is None or made.seconds < MORE_TIME * budget)
+    if not found.identity or not budget or made is None:
+        return bool(found.identity and budget)
+    if made.cut_short:
+        return MadeAgain(state_dir, pin.path, found.identity.key).due
+    return made.seconds < MORE_TIME * budget
 
 
 def _first_that_gains(
-    attempts: Sequence[Attempt], pin: TargetPin, options: EngineOptions, registry: Registry, *, must_gain: bool
+    attempts: Sequence[Attempt],
+    pin: TargetPin,
+    options: EngineOptions,
+    registry: Registry,
+    loaded: Callable[[Attempt], TargetEngine],
 ) -> tuple[Attempt, TargetEngine]:
     """The first engine whose lane is wider than one token; where none has such a lane, one that loads the model.
 
@@ -124,7 +126,7 @@ def _first_that_gains(
     plain: Attempt | None = None
     for attempt in attempts:
         try:
-            engine = _loaded(attempt, pin, options, must_gain=must_gain)
+            engine = loaded(attempt)
         except (BrokenModel, EngineError) as error:
             first = first or error
             if len(attempts) > 1:
@@ -136,16 +138,9 @@ def _first_that_gains(
         plain = plain or attempt
         engine.close()
     if plain is not None:
-        return plain, _loaded(plain, pin, options, must_gain=must_gain)
+        return plain, loaded(plain)
     assert first is not None
     raise first
-
-
-def _loaded(attempt: Attempt, pin: TargetPin, options: EngineOptions, *, must_gain: bool) -> TargetEngine:
-    with engine_environment(attempt.lane):
-        if must_gain:
-            demand_memory(pin, attempt.verifier, options)
-        return attempt.verifier.load(pin, attempt.lane, options)
 
 
 def _let_others_know(
@@ -156,25 +151,3 @@ def _let_others_know(
     if isinstance(error, BrokenModel) and isinstance(verifier, CertifiableVerifier):
         build = {verifier.name: verifier.fingerprint(options.state_dir)}
         Suitability(pin, build, options).refuse(verifier.name, str(error))
-
-
-def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMetadata) -> ModelCard:
-    named = CHATML if launch.chat_template == "chatml" else launch.chat_template
-    template = ChatTemplate.of_model(named or metadata.chat_template, pin.tokenizer, engine.tokenizer)
-    return ModelCard(
-        name=launch.name,
-        path=str(launch.model),
-        template=template,
-        n_ctx=engine.n_ctx,
-        n_vocab=engine.n_vocab,
-        lane=engine.lane,
-        adds_bos=pin.tokenizer.add_bos,
-        slots=engine.slots if isinstance(engine, HasSlots) else 1,
-        vocab_type=_VOCAB_TYPES.get(pin.tokenizer.model, 0),
-        n_ctx_train=metadata.context_length,
-        n_embd=metadata.embedding_length,
-        n_params=metadata.parameter_count,
-        size=sum(weight.size for weight in pin.weights),
-        quantization=pin.quantization,
-        projector=projector_of(launch.projector),
-    )

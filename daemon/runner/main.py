@@ -12,58 +12,44 @@ loads the model again.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from pilotfish.daemon.certify.idle_certifier import IdleCertifier, certifying, idle_certifier
 from pilotfish.daemon.certify.left_to_stock import DAY, Left
 from pilotfish.daemon.config import files, paths
-from pilotfish.daemon.config.types import ENGINES, Config, Engine, Verifiers
-from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
-from pilotfish.daemon.core.generator import Generator
-from pilotfish.daemon.http.connection import ORDINARY, Limits
-from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.config.types import ENGINES, Config, Verifiers
+from pilotfish.daemon.http.listeners import listeners
 from pilotfish.daemon.processes.parent_death import when_let_go
 from pilotfish.daemon.registry.plugin_trouble import describe
-from pilotfish.daemon.runner.daemon_link import in_force, linked
+from pilotfish.daemon.runner.ending import Ending
 from pilotfish.daemon.runner.engine_thread import Generates
 from pilotfish.daemon.runner.floor import NO_FLOOR, Floor
-from pilotfish.daemon.runner.gain import NothingToGain, Outlook, awaits_certificate
-from pilotfish.daemon.runner.launch_arguments import Launch, parse
-from pilotfish.daemon.runner.model_card import ModelCard
-from pilotfish.daemon.runner.own_drafter import by_itself
-from pilotfish.daemon.runner.projector import with_marker
-from pilotfish.daemon.runner.server import Server
-from pilotfish.daemon.runner.sidecar import Sidecar
+from pilotfish.daemon.runner.launch_arguments import Launch, in_force, parse
+from pilotfish.daemon.runner.model_load import ModelLoad
 from pilotfish.daemon.runner.stock_devices import stock_devices
 from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
+
+if TYPE_CHECKING:
+    from pilotfish.daemon.http.connection import Limits
+    from pilotfish.daemon.runner.model_card import ModelCard
 
 log = logging.getLogger("pilotfish.runner")
 
 STOP_SECONDS = 3.0  # what a forward pass in progress gets to end
-_SHUTDOWN = 0.5  # seconds that an answer under way may take, once its generation is cancelled
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How serving ended: why it failed before the model was ready, if it did, and whether the engine's thread ended.
-
-    `lost` says why no request could be answered any more, if that was the reason.
-    """
-
-    failure: str = ""
-    stopped: bool = True
-    lost: str = ""
+_SWITCH = 1e-4  # seconds
+_LEAD = 1.0  # seconds that the engine's thread gets the interpreter for itself, at most: first loads hash the file
 
 
 def main(argv: Sequence[str] | None = None, floor: Floor = NO_FLOOR) -> int:
@@ -99,7 +85,7 @@ async def serve(
     launch: Launch,
     arguments: Sequence[str],
     ready: threading.Event,
-    limits: Limits = ORDINARY,
+    limits: Limits | None = None,
     floor: Floor = NO_FLOOR,
 ) -> Ending:
     """Load and serve until a signal. `arguments` are what `launch` was parsed from. Raises ConfigError.
@@ -109,99 +95,75 @@ async def serve(
     stop = _stop_on_signals()
     launch = launch.with_users()
     settings = in_force(_configured(floor), launch)
-    begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
-    stock = with_marker(floor.stock(), launch.projector)
-    sidecar = Sidecar(stock, by_itself(arguments), settings.engine.sidecar_idle_s) if stock else None
-    server = Server(
-        lambda: _load(launch, settings, ready, floor), host=launch.host, defaults=launch.defaults, sidecar=sidecar
-    )
     try:
         listening = await listeners(launch.host, launch.port)
     except OSError as error:
         return Ending(f"cannot listen on {launch.host} port {launch.port}: {error.strerror}; choose another --port")
-    port = listening[0].getsockname()[1]
+    opening = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def begun() -> None:
+        loop.call_soon_threadsafe(opening.set)
+
+    loading = ModelLoad(lambda: _load(launch, settings, ready, floor, begun))
+    _hurry_until(loaded := loading.engine.start())
     try:
-        async with serving(server.app, listening, limits, shutdown_timeout=_SHUTDOWN):
-            log.info("listening on http://%s:%d", launch.host, port)
-            try:
-                ending = await _until_stopped(server, stop, launch, port, begun_with, sidecar, floor)
-            finally:
-                server.cancel()
+        await _lead(loaded, opening)
+        ending = await _lived(loading, listening, launch, arguments, settings, stop, floor, limits)
     finally:
-        if sidecar is not None:
-            await sidecar.close()
-    return replace(ending, stopped=server.join(STOP_SECONDS))
+        loading.engine.cancel()
+    return replace(ending, stopped=loading.engine.join(STOP_SECONDS))
 
 
-async def _until_stopped(
-    server: Server,
-    stop: asyncio.Event,
+def _hurry_until(loaded: asyncio.Future[None]) -> None:
+    """Until then no garbage is looked for, and threads take turns often: an engine's library logs hundreds of lines as
+    it loads, and each would wait 5 ms for the interpreter while this thread imports."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    gc.disable()
+
+    def at_leisure(_: asyncio.Future[None]) -> None:
+        sys.setswitchinterval(before)
+        gc.freeze()  # what is there now stays: later collections need not look at it
+        gc.enable()
+
+    loaded.add_done_callback(at_leisure)
+
+
+async def _lead(loaded: asyncio.Future[None], opening: asyncio.Event) -> None:
+    """Wait until the engine's thread is inside its library, since two threads that import are no faster than one."""
+    begun = asyncio.create_task(opening.wait())
+    await asyncio.wait((loaded, begun), timeout=_LEAD, return_when=asyncio.FIRST_COMPLETED)
+    begun.cancel()
+
+
+async def _lived(
+    loading: ModelLoad,
+    listening: Sequence[socket.socket],
     launch: Launch,
-    port: int,
-    begun_with: Plan,
-    sidecar: Sidecar | None,
+    arguments: Sequence[str],
+    settings: Config,
+    stop: asyncio.Event,
     floor: Floor,
+    limits: Limits | None,
 ) -> Ending:
-    """Serve until the signal to stop, until loading failed, the engine's thread is lost, or stock should serve."""
-    loaded = server.start()
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if loaded.done() and (error := loaded.exception()):
-        stopping.cancel()
-        if isinstance(error, NothingToGain):
-            return Ending(str(error))
-        if not isinstance(error, PilotfishError):
-            log.error("loading failed", exc_info=error)
-        return Ending(f"cannot load {launch.model}: {error}")
-    lost = asyncio.create_task(server.lost())
-    if loaded.done():
-        log.info("model loaded: %s", launch.name)
-        idle = idle_certifier(server.certification, lambda: server.busy, begun_with.config.engine.certify_idle_s)
-        on_engine = partial(follow_engine, sidecar, idle)
-        outlook = _outlook(server) if sidecar else None
-        going = asyncio.create_task(_handed_over(server, outlook))
-        made = outlook.certified if outlook else None
-        async with linked(server.generator, launch, port, begun_with, on_engine), certifying(idle, made):
-            await asyncio.wait((stopping, lost, going), return_when=asyncio.FIRST_COMPLETED)
-        if going.done():
-            log.info("%s; the process ends, and the next request loads the model again", going.result())
-            return Ending()
-        going.cancel()
-    if lost.done():
-        log.error("%s; the process ends", lost.result())
-        return Ending(lost=lost.result())
-    await stopping
-    log.info("stopping")
-    return Ending()
+    """Serve until the end. Until it is served nobody knows of a model that is loaded: what fails then is a failure."""
+    try:
+        from pilotfish.daemon.runner.lifetime import Lifetime
+
+        lifetime = Lifetime.prepared(loading, launch, arguments, settings, floor)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        log.error("starting failed", exc_info=error)
+        return Ending(f"starting failed: {describe(error)}")
+    return await lifetime.live(listening, stop, limits)
 
 
-async def _handed_over(server: Server, outlook: Outlook | None) -> str:
-    """Wait until stock should have the model and nobody looks; for ever where there is no stock."""
-    if outlook is None:
-        await asyncio.Event().wait()
-        return ""
-    return await server.handover.moment(outlook.why_stock)
-
-
-def _outlook(server: Server) -> Outlook | None:
-    """What stock is compared with while the model is loaded; None for a generator of another kind than ours."""
-    generator = server.generator
-    if not isinstance(generator, Generator):
-        return None
-    awaited = awaits_certificate(generator.engine.lane.parity, server.certification)
-    return Outlook(generator, paths.state_dir(), awaited)
-
-
-def follow_engine(sidecar: Sidecar | None, certifier: IdleCertifier | None, engine: Engine) -> None:
-    """The idle times of `[engine]` hold at once; what shapes a load waits for the next one."""
-    if sidecar is not None:
-        sidecar.idle_after(engine.sidecar_idle_s)
-    if certifier is not None:
-        certifier.idle_seconds = engine.certify_idle_s
-
-
-def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor) -> tuple[Generates[Any], ModelCard]:
-    # Imported here, on the engine's thread: the engine's libraries take a while, and /health should answer meanwhile.
+def _load(
+    launch: Launch, settings: Config, ready: threading.Event, floor: Floor, opening: Callable[[], None] = lambda: None
+) -> tuple[Generates[Any], ModelCard]:
+    from pilotfish.daemon.runner.gain import NothingToGain
     from pilotfish.daemon.runner.loading import load
 
     stock = floor.stock()
@@ -213,6 +175,7 @@ def _load(launch: Launch, settings: Config, ready: threading.Event, floor: Floor
                 paths.state_dir(),
                 must_gain=stock is not None,
                 stock_devices=partial(stock_devices, stock),
+                opening=opening,
             )
         except NothingToGain as error:
             if error.left is not None:

@@ -1,16 +1,11 @@
-"""Counters for `/metrics`: llama-server's names where it has them, `pilotfish_*` for what only we count."""
+"""What is counted of a runner's answers, for `/metrics`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
-from pilotfish.daemon.control.metric_families import families
 from pilotfish.daemon.core.generation import Outcome
 from pilotfish.daemon.core.measures import Measures
 from pilotfish.daemon.runner.conversation_memory import remembered_by
@@ -18,7 +13,7 @@ from pilotfish.daemon.runner.engine_thread import Generates
 from pilotfish.hooks.types import ConversationTotals
 
 
-class Metrics(Collector):
+class Metrics:
     """Sums over all answers of this process. Touched by the event loop only."""
 
     def __init__(self) -> None:
@@ -30,8 +25,6 @@ class Metrics(Collector):
         self.deferred = 0
         self.remembered = ConversationTotals()
         self.measures = Measures()
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
 
     def count(self, outcome: Outcome, prompt_tokens: int) -> None:
         """Add a finished answer."""
@@ -59,68 +52,28 @@ class Metrics(Collector):
         self.remembered = remembered_by(generator.engine)
         self.measures = getattr(generator, "measures", Measures())
 
-    def render(self) -> bytes:
-        """The text of a scrape; averages cover the time since the last one."""
-        text = generate_latest(self._registry)
+    def scraped(self) -> None:
+        """Averages cover the time from now on."""
         self._window.clear()
-        return text
 
-    def collect(self) -> Iterator[Metric]:
-        """For prometheus-client."""
-        for key, name, text in _COUNTERS:
-            yield CounterMetricFamily(name, text, value=self._sums[key])
-        for key, name, text in _CONVERSATION_COUNTERS:
-            yield CounterMetricFamily(name, text, value=getattr(self.remembered, key))
-        for name, text, value in self._gauges():
-            yield GaugeMetricFamily(name, text, value=value)
-        answers = CounterMetricFamily("pilotfish_answers", "Finished answers by parity level", labels=["parity"])
-        for parity, count in self._by_parity.items():
-            answers.add_metric([parity], count)
-        yield answers
-        yield from families((), [((), self.measures)])
+    @property
+    def sums(self) -> Mapping[str, float]:
+        """What was counted since the process began, by the keys of `metrics_text`."""
+        return self._sums
 
-    def _gauges(self) -> Iterator[tuple[str, str, float]]:
+    @property
+    def answers(self) -> Mapping[str, int]:
+        """Finished answers by parity level."""
+        return self._by_parity
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Name, text and value of what goes up and down."""
         yield "llamacpp:n_tokens_max", "Longest sequence so far, prompt and answer, in tokens", self._longest
         yield "llamacpp:prompt_tokens_seconds", "Average prompt throughput in tokens/s", self._rate("prompt")
         yield "llamacpp:predicted_tokens_seconds", "Average generation throughput in tokens/s", self._rate("predicted")
         yield "llamacpp:requests_processing", "Requests being answered", self.processing
         yield "llamacpp:requests_deferred", "Requests waiting for a slot", self.deferred
-        for key, name, text in _CONVERSATION_GAUGES:
-            yield name, text, getattr(self.remembered, key)
 
     def _rate(self, what: str) -> float:
         seconds = self._window[f"{what}_seconds"]
         return self._window[what] / seconds if seconds > 0 else 0.0
-
-
-# prometheus-client appends _total to a counter's name.
-_COUNTERS = (
-    ("prompt", "llamacpp:prompt_tokens", "Prompt tokens processed, without cached ones"),
-    ("cached", "llamacpp:prompt_tokens_cached", "Prompt tokens reused from the cache"),
-    ("prompt_seconds", "llamacpp:prompt_seconds", "Time spent on prompts"),
-    ("predicted", "llamacpp:tokens_predicted", "Tokens generated"),
-    ("predicted_seconds", "llamacpp:tokens_predicted_seconds", "Time spent generating"),
-    ("rounds", "llamacpp:n_decode", "Forward passes after the prompt"),
-    ("drafted", "llamacpp:spec_decode_num_draft_tokens", "Tokens drafted and verified"),
-    ("accepted", "llamacpp:spec_decode_num_accepted_tokens", "Drafted tokens that the target accepted"),
-    ("rounds", "pilotfish_rounds", "Rounds: plain steps and verified proposals"),
-    ("drafted", "pilotfish_drafted_tokens", "Tokens drafted and verified"),
-    ("accepted", "pilotfish_accepted_tokens", "Drafted tokens that the target accepted"),
-    ("dropped", "pilotfish_dropped_drafters", "Drafters dropped in the middle of a request"),
-)
-_CONVERSATION_COUNTERS = (
-    ("hits", "pilotfish_conversation_hits", "Times a remembered conversation was written back into the slot"),
-    ("forgotten", "pilotfish_conversations_forgotten", "Conversations given up for newer ones or for want of memory"),
-    ("refused", "pilotfish_conversations_refused", "Conversations larger than the room for them"),
-    ("failed", "pilotfish_conversations_failed", "Conversations that could not be read out or written back"),
-    ("disk_hits", "pilotfish_conversation_disk_hits", "Hits that came from a file"),
-    ("disk_failed", "pilotfish_conversations_disk_failed", "Conversations that could not be written to disk or used"),
-)
-_CONVERSATION_GAUGES = (
-    ("entries", "pilotfish_conversations", "Conversations kept in host memory beside the slot"),
-    ("bytes", "pilotfish_conversation_bytes", "Host memory that they take"),
-    ("room", "pilotfish_conversation_bytes_limit", "Host memory that they may take"),
-    ("disk_entries", "pilotfish_conversations_on_disk", "Conversations of this model kept on disk"),
-    ("disk_bytes", "pilotfish_conversation_disk_bytes", "Disk space that they take"),
-    ("disk_room", "pilotfish_conversation_disk_bytes_limit", "Disk space that all models' conversations may take"),
-)

@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from pilotfish.daemon.control.metric_families import CONTENT_TYPE
 from pilotfish.daemon.http.gate import gate
 from pilotfish.daemon.http.json_text import kind, parse_object
 from pilotfish.daemon.registry.containment import guarded
 from pilotfish.daemon.runner.endpoints import unserved_routes
-from pilotfish.daemon.runner.engine_thread import EngineThread, Generates
+from pilotfish.daemon.runner.engine_thread import Generates
 from pilotfish.daemon.runner.handover import Handover
 from pilotfish.daemon.runner.metrics import Metrics
 from pilotfish.daemon.runner.model_card import ModelCard, models_json, props_json, slots_json
+from pilotfish.daemon.runner.model_load import Load, ModelLoad
 from pilotfish.daemon.runner.relay import relay
 from pilotfish.daemon.runner.responding import ResponseFormat, json_response, respond
 from pilotfish.daemon.runner.sidecar import Sidecar
@@ -36,7 +36,6 @@ log = logging.getLogger("pilotfish.runner")
 MAX_BODY = 64 << 20  # bytes
 LONG_TEXT = 1 << 14  # bytes of a body from which parsing and tokenizing leave the event loop
 
-Load = Callable[[], tuple[Generates[Any], ModelCard]]
 _T = TypeVar("_T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,15 +45,15 @@ _NOT_FOUND = {"error": {"message": "File Not Found", "type": "not_found_error", 
 
 
 class Server:
-    """One model behind llama-server's protocol. `load` runs on the engine's thread.
+    """One model behind llama-server's protocol. `load` runs on the engine's thread, or has begun already.
 
-    `start` begins to load, and `app` may be served at once. To end: `cancel`, clean the app up, `join`. With a
-    `sidecar`, which stays the caller's to close, what this server does not do is done by stock.
+    `start` begins to load unless that was done, and `app` may be served at once. To end: `cancel`, clean the app up,
+    `join`. With a `sidecar`, which stays the caller's to close, what this server does not do is done by stock.
     """
 
     def __init__(
         self,
-        load: Load,
+        load: Load | ModelLoad,
         *,
         host: str = "127.0.0.1",
         defaults: RequestDefaults = NO_DEFAULTS,
@@ -65,11 +64,11 @@ class Server:
         self.handover = Handover()
         middlewares = [_errors, gate(host), self.handover.watch, self._ready, self._beside]
         self.app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
-        self._load = load
+        self._loading = load if isinstance(load, ModelLoad) else ModelLoad(load)
         self._sidecar = sidecar
         self._defaults = defaults
-        self._card: ModelCard | None = None
-        self._engine = EngineThread(self._load_generator, self.metrics.count)
+        self._engine = self._loading.engine
+        self._engine.finished = self.metrics.count
         self._add_routes()
 
     def start(self) -> asyncio.Future[None]:
@@ -85,7 +84,8 @@ class Server:
     @property
     def certification(self) -> str:
         """The job that would certify the loaded model; empty when there is nothing to certify."""
-        return self._card.certification if self._card else ""
+        card = self._loading.card
+        return card.certification if card else ""
 
     @property
     def generator(self) -> Generates[Any] | None:
@@ -103,10 +103,6 @@ class Server:
     def join(self, timeout: float) -> bool:
         """Whether the engine's thread has ended, after at most `timeout` seconds. No handler may run any more."""
         return self._engine.join(timeout)
-
-    def _load_generator(self) -> Generates[Any]:
-        generator, self._card = self._load()
-        return generator
 
     @web.middleware
     async def _ready(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -154,8 +150,8 @@ class Server:
 
     @property
     def _model(self) -> ModelCard:
-        assert self._card is not None  # set before the generator, without which no handler runs
-        return self._card
+        assert self._loading.card is not None  # set before the generator, without which no handler runs
+        return self._loading.card
 
     @property
     def _tokenizer(self) -> Tokenizer:
@@ -181,11 +177,15 @@ class Server:
         return json_response([])  # a launch with adapters is stock's
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        from pilotfish.daemon.runner.metrics_text import CONTENT_TYPE, text_of  # few runners are ever scraped
+
         self.metrics.processing = len(self._engine.running)
         self.metrics.deferred = self._engine.waiting
         if self._engine.generator is not None:
             self.metrics.look_at(self._engine.generator)
-        return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+        text = text_of(self.metrics)
+        self.metrics.scraped()
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
     async def _explain(self, request: web.Request) -> web.Response:
         explain = getattr(self._engine.generator, "explain", None)

@@ -10,11 +10,10 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from gguf import GGUFValueType
-
 from pilotfish.hooks.types import TargetPin
 from pilotfish.manifests.gguf import GGUFMetadata, describe
 from pilotfish.manifests.gguf_header import ArrayRef, Header, read_header
+from pilotfish.manifests.gguf_numbers import GGUFValueType
 
 _RUNNING = re.compile(r"blk\.(\d+)\.(ssm_|shortconv|time_mix|attn_state)")
 _EVERY = {"gemma2": 2, "gpt-oss": 2, "cohere2": 4, "llama4": 4, "exaone4": 4, "gemma3": 6}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,9 +107,11 @@ class IkVerifier:
         """What `load` will take, from the file's header. Raises BrokenModel."""
         from pilotfish.plugins._cells.footprint import footprint_in
         from pilotfish.plugins._ik.model import IkDialect
+        from pilotfish.plugins._ik.read_twice import read_twice
 
         setting, slots = IkDialect.exact_setting(options), options.slots
-        return footprint_in(pin, setting, options, "cpu", rows=IkDialect.room, contexts=slots)
+        needs = footprint_in(pin, setting, options, "cpu", rows=IkDialect.room, contexts=slots)
+        return needs if options.use_mmap else replace(needs, weights=needs.weights + read_twice(pin))
 
     def requantize(self, source: Path, target: Path, kind: str) -> None:
         """Write the GGUF `source` to `target` in another number format, for the demo, tests and experiments."""

@@ -25,7 +25,8 @@ from pilotfish.daemon.drafthost.draft_server import DraftServer
 from pilotfish.daemon.drafthost.listening import Endpoint, listening, until_told
 from pilotfish.daemon.drafthost.served import Served
 from pilotfish.daemon.front import FrontSettings, running
-from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.http.listeners import listeners
+from pilotfish.daemon.http.serving import serving
 from pilotfish.daemon.lab.fakes.fake_engine import EOS, FakeEngine, FakeTokenizer, fake_pin
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.server import Server

@@ -1,6 +1,10 @@
 import contextlib
+import os
 import struct
+import subprocess
+import sys
 import tempfile
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -10,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.hooks.errors import BrokenModel
+from pilotfish.manifests import gguf_header
 from pilotfish.manifests.gguf import read_metadata
+from pilotfish.manifests.remembered import SETTLED_SECONDS
 from pilotfish.manifests.tokenizer import fingerprint_tokenizer
 from tests.manifests.builders import header, text, tiny_gguf
 
@@ -208,3 +214,23 @@ def test_a_real_vocabulary_is_left_in_the_file(smollm2):
     tracemalloc.stop()
     assert found.array("tokenizer.ggml.tokens").count == 49152
     assert peak < 1 << 20
+
+
+def test_a_header_is_walked_once_as_long_as_its_file_stays(tmp_path, monkeypatch):
+    path = tiny_gguf(tmp_path / "model.gguf", architecture="first")
+    os.utime(path, (1, 1))
+    time.sleep(2 * SETTLED_SECONDS)  # what was changed a moment ago may change again unseen
+    walked = []
+    walk = gguf_header._walk
+    monkeypatch.setattr(gguf_header, "_walk", lambda path, where: walked.append(where) or walk(path, where))
+
+    assert [read_metadata(path).architecture for _ in range(3)] == ["first"] * 3
+    assert len(walked) == 1
+    tiny_gguf(path, architecture="other")
+    assert [read_metadata(path).architecture for _ in range(2)] == ["other"] * 2, "not even a moment later"
+
+
+def test_looking_at_a_header_imports_no_more_than_it_needs():
+    said = "import sys, pilotfish.manifests.gguf; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-P", "-c", said], capture_output=True, text=True, check=True)
+    assert not {"numpy", "yaml", "gguf"} & set(done.stdout.split())

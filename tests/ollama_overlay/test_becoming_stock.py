@@ -62,10 +62,10 @@ def launch(model, *more):
 # What goes wrong before the model is ready, by the line of Python that brings it about.
 FAULTS = {
     "the config cannot be looked at": "main.files.load_or_last_good = raising(PermissionError(13, 'denied'))",
-    "a plugin folder cannot be looked at": "main.plugin_fingerprint = raising(PermissionError(13, 'denied'))",
+    "a plugin folder cannot be looked at": "lifetime.plugin_fingerprint = raising(PermissionError(13, 'denied'))",
     "something leaves": "main.in_force = raising(SystemExit(0))",
-    "something is cancelled": "main.Server = raising(asyncio.CancelledError())",
-    "something panics": "main.Server = raising(BaseException('panic'))",
+    "something is cancelled": "lifetime.Server = raising(asyncio.CancelledError())",
+    "something panics": "lifetime.Server = raising(BaseException('panic'))",
     "the load leaves": "loading.load = raising(SystemExit(0))",
     "the load stops iterating": "loading.load = raising(StopIteration())",
     "the load panics": "loading.load = raising(BaseException('panic'))",
@@ -73,7 +73,7 @@ FAULTS = {
 }
 FAULTY = """
 import asyncio, sys
-from pilotfish.daemon.runner import loading, main
+from pilotfish.daemon.runner import lifetime, loading, main
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.ollama_overlay import start
 

@@ -14,16 +14,17 @@ from pilotfish.ollama_overlay.certify_beside import MODULE
 
 @pytest.fixture
 def started(monkeypatch):
-    """The calls of Popen."""
+    """The processes that are run."""
     calls = []
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **how: calls.append((command, how)))
+    monkeypatch.setattr(subprocess, "run", lambda command, **how: calls.append((command, how)))
     return calls
 
 
 def test_it_is_told_whom_to_watch_and_holds_none_of_ollamas_pipes(started):
     certify_beside.certify_beside(17, ("/blob", "these", "60"), ollama_libraries=False)
     ((command, how),) = started
-    assert command == [sys.executable, "-P", "-m", beside_stock.MODULE, "17", "/blob", "these", "60"]
+    assert command[:4] == ["/bin/sh", "-c", '"$@" &', "sh"], "a stock server waits for no child"
+    assert command[4:] == [sys.executable, "-P", "-m", beside_stock.MODULE, "17", "/blob", "these", "60"]
     assert MODULE == beside_stock.MODULE
     assert [how[name] for name in ("stdin", "stdout", "stderr")] == [subprocess.DEVNULL] * 3
     assert how["start_new_session"]
@@ -44,5 +45,5 @@ def test_what_cannot_be_started_costs_nothing(monkeypatch):
     def full(*command, **how):
         raise OSError("no processes left")
 
-    monkeypatch.setattr(subprocess, "Popen", full)
+    monkeypatch.setattr(subprocess, "run", full)
     certify_beside.certify_beside(17, ("/blob", "these", "60"), ollama_libraries=False)

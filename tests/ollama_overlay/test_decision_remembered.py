@@ -13,7 +13,7 @@ import pytest
 from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
 from pilotfish.daemon.config import files as configuration
 from pilotfish.daemon.config.reader import parse
-from pilotfish.daemon.runner.daemon_link import in_force
+from pilotfish.daemon.runner.launch_arguments import in_force
 from pilotfish.daemon.runner.launch_arguments import parse as parse_launch
 from pilotfish.manifests.fingerprints import file_digest
 from pilotfish.ollama_overlay.attempts import Attempts

@@ -109,7 +109,10 @@ def test_a_choice_among_other_engines_says_nothing(options: EngineOptions) -> No
 def test_a_choice_for_one_request_at_a_time_says_nothing_about_several(options: EngineOptions) -> None:
     keep(options, "ik")
     assert order(options) == ["ik", "llama"]
-    assert order(replace(options, slots=4)) == ["llama", "ik"]
+    several = replace(options, slots=4)
+    assert order(several) == ["llama", "ik"]
+    assert find_lane(QWEN, (LLAMA, IK), several).priced is None  # type: ignore[arg-type]  # never loads
+    assert find_lane(QWEN, (LLAMA, IK), options).priced == EngineSetting(engine="ik")  # type: ignore[arg-type]
 
 
 def test_the_certificate_names_the_engine_and_the_others_stand_by(options: EngineOptions) -> None:

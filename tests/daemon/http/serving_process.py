@@ -14,7 +14,8 @@ import uvloop
 from aiohttp import web
 
 from pilotfish.daemon.http.connection import Limits
-from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.http.listeners import listeners
+from pilotfish.daemon.http.serving import serving
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

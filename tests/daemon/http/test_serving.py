@@ -20,7 +20,8 @@ import pytest
 from aiohttp import web
 
 from pilotfish.daemon.http.connection import LEAST, Limits, log
-from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.http.listeners import listeners
+from pilotfish.daemon.http.serving import serving
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from tests.daemon.http.serving_process import LOOPS
 from tests.fakes.certificates import self_signed

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from pilotfish.daemon.lab.bench_quiet import QuietWatch, Snapshot, snapshot
 
 
@@ -46,3 +49,16 @@ def test_a_real_snapshot_counts_this_process():
         after = snapshot()
     assert after.wall > before.wall
     assert after.busy > before.busy
+
+
+def test_so_does_what_a_child_of_ours_started_and_ended():
+    """As Ollama does with the process of a model that it unloads."""
+    busy = "import time\nwhile time.process_time() < 0.1: pass"
+    script = f"'{sys.executable}' -c '{busy}'; echo ended; read wait"
+    before = snapshot()
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ended\n"
+        after = snapshot()
+        child.communicate(b"\n")
+    assert after.own - before.own > 0.05  # the system counts in ticks of 10 ms

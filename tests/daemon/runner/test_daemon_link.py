@@ -15,8 +15,8 @@ from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.daemon.runner.daemon_link import Follower, in_force, registration_of
-from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.daemon.runner.daemon_link import Follower, registration_of
+from pilotfish.daemon.runner.launch_arguments import Launch, in_force
 from pilotfish.manifests.store import Store
 from tests.manifests.builders import tiny_gguf
 

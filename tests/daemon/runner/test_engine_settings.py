@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pilotfish.daemon.certify.idle_certifier import IdleCertifier
 from pilotfish.daemon.config.types import Engine
-from pilotfish.daemon.runner.main import follow_engine
+from pilotfish.daemon.runner.lifetime import follow_engine
 
 ANNOTATED = Path(__file__).resolve().parents[3] / "etc" / "pilotfish.toml"
 

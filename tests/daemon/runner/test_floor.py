@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -139,3 +140,13 @@ def test_the_module_run_by_hand_has_no_floor_whatever_the_environment_says(tmp_p
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "nothing.gguf" in done.stderr
+
+
+@pytest.mark.parametrize("asked", [None, "4"])
+def test_what_a_load_sets_for_numpy_is_not_what_the_stock_server_inherits(monkeypatch, asked):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if asked:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", asked)
+    loading._import_numpy()
+    assert "numpy" in sys.modules
+    assert os.environ.get("OPENBLAS_NUM_THREADS") == asked

@@ -9,7 +9,7 @@ import pytest
 
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, identity_of
 from pilotfish.daemon.certify.left_to_stock import Left
-from pilotfish.daemon.certify.lookup import LaneLookup
+from pilotfish.daemon.certify.lookup import Attempt, LaneLookup
 from pilotfish.daemon.config.types import Config, Speculation
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.core.totals import Standing
@@ -23,6 +23,7 @@ from pilotfish.daemon.runner.gain import (
     NothingToGain,
     Outlook,
     awaits_certificate,
+    demand_company,
     demand_device,
     demand_drafts,
     demand_memory,
@@ -68,6 +69,40 @@ def test_one_in_stocks_own_setting_waits_for_its_certificate(monkeypatch):
     demand_drafts(Standing("plain", "no certificate yet"), UNKNOWN, awaited=True)
     monkeypatch.setenv("PILOTFISH_CERTIFY", "off")
     assert not awaits_certificate(Parity.STOCK, "a job")
+
+
+def loaded(slots: int, joins: int, priced: EngineSetting | None = None) -> tuple[FakeEngine, Attempt, LaneLookup]:
+    """An engine whose lane was found at load, and whose forwards hold `joins` sequences of a token."""
+    attempt = Attempt(LlamaVerifier())
+    return FakeEngine(slots=slots, joins=joins), attempt, LaneLookup((attempt,), priced=priced)
+
+
+def test_requests_at_once_that_take_more_forwards_than_stock_are_stocks_until_somebody_measured(monkeypatch):
+    monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
+    with pytest.raises(NothingToGain, match="4 requests at once would take 2 forwards a step") as raised:
+        demand_company(*loaded(slots=4, joins=3), job="a job")
+    assert raised.value.left is not None
+    assert raised.value.left.due
+    assert raised.value.left.until is None
+
+
+def test_where_nobody_will_measure_that_is_tried_again_after_a_day(monkeypatch):
+    monkeypatch.setenv("PILOTFISH_CERTIFY", "off")
+    with pytest.raises(NothingToGain) as raised:
+        demand_company(*loaded(slots=4, joins=3), job="a job")
+    assert raised.value.left is not None
+    assert raised.value.left.until is not None
+
+
+def test_requests_that_share_a_forward_as_with_stock_may_gain():
+    demand_company(*loaded(slots=1, joins=1))
+    demand_company(*loaded(slots=4, joins=4))
+
+
+def test_a_lane_with_a_price_for_as_many_requests_is_not_judged_by_their_forwards():
+    engine, attempt, found = loaded(slots=4, joins=1)
+    demand_company(engine, replace(attempt, lane=engine.lane), found)
+    demand_company(*loaded(slots=4, joins=1, priced=engine.lane.setting))
 
 
 class Sized:

@@ -13,7 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from pilotfish.daemon.http.connection import Limits
-from pilotfish.daemon.http.serving import listeners, serving
+from pilotfish.daemon.http.listeners import listeners
+from pilotfish.daemon.http.serving import serving
 from pilotfish.daemon.runner.relay import relay
 from pilotfish.daemon.runner.server import Server
 from tests.daemon.runner.scripted import ScriptedGenerator, card

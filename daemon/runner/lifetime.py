@@ -1,0 +1,139 @@
+"""The life of a runner that loads, or has loaded, its model: serving, the daemon's plans, idle certifying, its end.
+
+Apart from `main.py`, because what is imported here takes as long as a small model takes to load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pilotfish.daemon.certify.idle_certifier import IdleCertifier, certifying, idle_certifier
+from pilotfish.daemon.config import paths
+from pilotfish.daemon.config.types import Config, Engine
+from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
+from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.http.connection import ORDINARY, Limits
+from pilotfish.daemon.http.serving import serving
+from pilotfish.daemon.runner.daemon_link import linked
+from pilotfish.daemon.runner.ending import Ending
+from pilotfish.daemon.runner.floor import Floor
+from pilotfish.daemon.runner.gain import NothingToGain, Outlook, awaits_certificate
+from pilotfish.daemon.runner.launch_arguments import Launch
+from pilotfish.daemon.runner.model_load import ModelLoad
+from pilotfish.daemon.runner.own_drafter import by_itself
+from pilotfish.daemon.runner.projector import with_marker
+from pilotfish.daemon.runner.server import Server
+from pilotfish.daemon.runner.sidecar import Sidecar
+from pilotfish.hooks.errors import PilotfishError
+
+log = logging.getLogger("pilotfish.runner")
+
+_SHUTDOWN = 0.5  # seconds that an answer under way may take, once its generation is cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """A server for a model that loads, and all that it needs."""
+
+    server: Server
+    launch: Launch
+    begun_with: Plan
+    sidecar: Sidecar | None
+
+    @classmethod
+    def prepared(
+        cls, loading: ModelLoad, launch: Launch, arguments: Sequence[str], settings: Config, floor: Floor
+    ) -> Lifetime:
+        """Raises whatever the config's plugin folders or the floor bring about."""
+        begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
+        stock = with_marker(floor.stock(), launch.projector)
+        sidecar = Sidecar(stock, by_itself(arguments), settings.engine.sidecar_idle_s) if stock else None
+        server = Server(loading, host=launch.host, defaults=launch.defaults, sidecar=sidecar)
+        return cls(server, launch, begun_with, sidecar)
+
+    async def live(
+        self, listening: Sequence[socket.socket], stop: asyncio.Event, limits: Limits | None = None
+    ) -> Ending:
+        """Serve until `stop`, or another reason to end. The engine's thread may still run then."""
+        port = listening[0].getsockname()[1]
+        try:
+            async with serving(self.server.app, listening, limits or ORDINARY, shutdown_timeout=_SHUTDOWN):
+                log.info("listening on http://%s:%d", self.launch.host, port)
+                try:
+                    return await _until_stopped(self.server, stop, self.launch, port, self.begun_with, self.sidecar)
+                finally:
+                    self.server.cancel()
+        finally:
+            if self.sidecar is not None:
+                await self.sidecar.close()
+
+
+async def _until_stopped(
+    server: Server,
+    stop: asyncio.Event,
+    launch: Launch,
+    port: int,
+    begun_with: Plan,
+    sidecar: Sidecar | None,
+) -> Ending:
+    """Serve until the signal to stop, until loading failed, the engine's thread is lost, or stock should serve."""
+    loaded = server.start()
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if loaded.done() and (error := loaded.exception()):
+        stopping.cancel()
+        if isinstance(error, NothingToGain):
+            return Ending(str(error))
+        if not isinstance(error, PilotfishError):
+            log.error("loading failed", exc_info=error)
+        return Ending(f"cannot load {launch.model}: {error}")
+    lost = asyncio.create_task(server.lost())
+    if loaded.done():
+        log.info("model loaded: %s", launch.name)
+        idle = idle_certifier(server.certification, lambda: server.busy, begun_with.config.engine.certify_idle_s)
+        on_engine = partial(follow_engine, sidecar, idle)
+        outlook = _outlook(server) if sidecar else None
+        going = asyncio.create_task(_handed_over(server, outlook))
+        made = outlook.certified if outlook else None
+        async with linked(server.generator, launch, port, begun_with, on_engine), certifying(idle, made):
+            await asyncio.wait((stopping, lost, going), return_when=asyncio.FIRST_COMPLETED)
+        if going.done():
+            log.info("%s; the process ends, and the next request loads the model again", going.result())
+            return Ending()
+        going.cancel()
+    if lost.done():
+        log.error("%s; the process ends", lost.result())
+        return Ending(lost=lost.result())
+    await stopping
+    log.info("stopping")
+    return Ending()
+
+
+async def _handed_over(server: Server, outlook: Outlook | None) -> str:
+    """Wait until stock should have the model and nobody looks; for ever where there is no stock."""
+    if outlook is None:
+        await asyncio.Event().wait()
+        return ""
+    return await server.handover.moment(outlook.why_stock)
+
+
+def _outlook(server: Server) -> Outlook | None:
+    """What stock is compared with while the model is loaded; None for a generator of another kind than ours."""
+    generator = server.generator
+    if not isinstance(generator, Generator):
+        return None
+    awaited = awaits_certificate(generator.engine.lane.parity, server.certification)
+    return Outlook(generator, paths.state_dir(), awaited)
+
+
+def follow_engine(sidecar: Sidecar | None, certifier: IdleCertifier | None, engine: Engine) -> None:
+    """The idle times of `[engine]` hold at once; what shapes a load waits for the next one."""
+    if sidecar is not None:
+        sidecar.idle_after(engine.sidecar_idle_s)
+    if certifier is not None:
+        certifier.idle_seconds = engine.certify_idle_s
