@@ -14,7 +14,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
