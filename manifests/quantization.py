@@ -31,6 +31,13 @@ class Quantization:
         return columns * 32 == self.bits * self.group_size * scale_columns > 0
 
     @property
+    def ollama_type(self) -> str:
+        """Ollama's name: `int4`, `int8`, `nvfp4`, `mxfp4`, `mxfp8`; empty for what it has none for."""
+        if self.mode == "affine":
+            return f"int{self.bits}" if self.bits in (4, 8) else ""
+        return self.mode if self.mode in _FLOATS else ""
+
+    @property
     def title(self) -> str:
         """For people: `affine, 4 bits in groups of 64`."""
         return f"{self.mode}, {self.bits} bits in groups of {self.group_size}"

@@ -9,7 +9,6 @@ rows of both in another order, so that neighbours are turned together instead of
 from __future__ import annotations
 
 import importlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from pilotfish.hooks.errors import EngineError
+from pilotfish.manifests.mlx_names import mlx_name
 from pilotfish.plugins.drafters._gguf_shape import ModelShape, read_shape
 
 GROUP = 32  # weights that share a scale in every quantization that mx.load keeps
@@ -33,23 +33,6 @@ class Family:
 
 FAMILIES = {"llama": Family("llama", neighbours=True), "qwen2": Family("qwen2"), "qwen3": Family("qwen3")}
 
-_MODULES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias|scales|biases)")
 FACTORS = "rope_freqs.weight"  # by how much each frequency of a longer context is lowered (Llama 3)
 
 
@@ -86,11 +69,10 @@ def load_gguf(path: Path, floats: Any) -> Any:
 
 
 def _renamed(name: str, path: Path) -> str:
-    found = _TENSOR.fullmatch(name)
-    if not found or found[2] not in _MODULES:
+    renamed = mlx_name(name)
+    if not renamed:
         raise EngineError(f"{path}: the mlx drafter has no place for the tensor {name}; use drafters.llama")
-    layer, module, part = found.groups()
-    return f"model.layers.{layer}.{_MODULES[module]}.{part}" if layer else f"{_MODULES[module]}.{part}"
+    return renamed
 
 
 def _typed(name: str, array: Any, arrays: Any, floats: Any) -> Any:
