@@ -18,7 +18,7 @@ _NAME = "scaled_dot_product_attention"
 
 
 class Attention:
-    """While a forward of `model` is built, the way in which it attends. `fused` is MLX's operation, as mlx-lm has it."""
+    """While a forward of `model` is built, the way in which it attends: `fused`, by MLX's operation, or not."""
 
     def __init__(self, model: Any, *, fused: bool) -> None:
         self._modules = [] if fused else modules_that_attend(model)

@@ -1,4 +1,4 @@
-"""Which MLX and mlx-lm would compute, without importing them: that takes a second, and mlx-lm changes process limits."""
+"""Which MLX and mlx-lm would compute, without importing them, which takes a second."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ so that a copy is a list of references. Whatever else a model brings can be fed 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlx_lm.models.cache import (
@@ -22,18 +21,11 @@ from mlx_lm.models.cache import (
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
+from pilotfish.plugins._mlx.quantized_cells import Quantized
 from pilotfish.plugins._mlx.window_cache import WindowCache
 
-SPARE = 256  # tokens that a window's ring holds besides, at most a window's: so many of an answer can be taken back
+SPARE = 256  # tokens that a window's ring holds besides: so much of what was read or answered can be taken back
 MIXED = "its memory has windows and running states, which are not taken back together here"
-
-
-@dataclass(frozen=True, slots=True)
-class Quantized:
-    """Keys and values of `bits` bits, `group_size` of which share a scale."""
-
-    bits: int
-    group_size: int
 
 
 def sequence_caches(model: Any, name: str, cells: int, block: int, quantized: Quantized | None) -> list[Any]:
@@ -66,7 +58,7 @@ def _refuse_quantized(cache: Any, name: str, quantized: Quantized | None) -> Non
 def ring_of(window: int, block: int, cells: int) -> int:
     """Places of a window's ring: for the window before a block, the block, and SPARE; one that never wraps if `cells`
     are no more than that."""
-    return min(window - 1 + block + min(window, SPARE), max(cells + block, window))
+    return min(window - 1 + block + SPARE, max(cells + block, window))
 
 
 def leaves(caches: Sequence[Any]) -> Iterator[Any]:
