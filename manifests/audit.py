@@ -14,8 +14,9 @@ from pathlib import Path
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests import safetensors
+from pilotfish.manifests.assistant import Assistant, assistant_of
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
-from pilotfish.manifests.manifest import DRAFT_FOLDER, DRAFT_PREFIX, Layer, Manifest, ModelConfig
+from pilotfish.manifests.manifest import DRAFT_PREFIX, DraftConfig, Layer, Manifest, ModelConfig
 from pilotfish.manifests.store import Store
 
 DRAFT_TENSOR_MARKS = ("mtp.", ".mtp.", ".nextn.")
@@ -37,6 +38,7 @@ class Audit:
     projectors: int = 0
     vision_tensors: int = 0  # inside a model file
     weight_bearing_unknown: tuple[str, ...] = ()  # media types
+    assistant: Assistant | None = None  # what the draft tensors are; None where there are none
 
     @property
     def bundles_draft(self) -> bool:
@@ -77,41 +79,42 @@ def audit_model(store: Store, manifest: Manifest, weights: Iterable[GGUFMetadata
     config = store.config(manifest)
     unknown = [layer for layer in manifest.layers if layer.media_type not in media.WEIGHT_TYPES | media.METADATA_TYPES]
     bearing = [layer.media_type for layer in unknown if _bears_weights(layer, store.blob_path(layer.digest))]
+    drafts = [name for file in files for name in file.draft_tensors] + list(_draft_tensors(store, manifest, config))
+    draft = config.draft or DraftConfig()
+    assistant = assistant_of(drafts, draft.tensor_prefix or DRAFT_PREFIX, draft.architecture)
     return Audit(
         model_layers=len(manifest.of_type(media.MODEL)),
         tensor_layers=len(manifest.of_type(media.TENSOR)),
         draft_layers=len(manifest.of_type(media.DRAFT)),
-        draft_tensors=sum(len(file.draft_tensors) for file in files) + _draft_tensors(store, manifest, config),
-        draft_files=sum(layer.name.startswith(DRAFT_FOLDER) for layer in manifest.of_type(media.JSON)),
+        draft_tensors=len(assistant.tensors) if assistant else 0,
+        draft_files=sum(layer.name.startswith(draft.folder) for layer in manifest.of_type(media.JSON)),
         draft_config=config.draft is not None,
         adapters=len(manifest.of_type(media.ADAPTER)),
         projectors=len(manifest.of_type(media.PROJECTOR)),
         vision_tensors=sum(file.vision_tensors for file in files),
         weight_bearing_unknown=tuple(bearing),
+        assistant=assistant,
     )
 
 
-def _draft_tensors(store: Store, manifest: Manifest, config: ModelConfig) -> int:
+def _draft_tensors(store: Store, manifest: Manifest, config: ModelConfig) -> Iterator[str]:
     prefix = (config.draft.tensor_prefix if config.draft else "") or DRAFT_PREFIX
-    return sum(
-        name.startswith(prefix) or _is_draft(name)
-        for layer in manifest.of_type(media.TENSOR)
-        for name in _tensor_names(store, layer, manifest)
-    )
+    for layer in manifest.of_type(media.TENSOR):
+        for name in _tensor_names(store, layer, manifest):
+            if name.startswith(prefix) or _is_draft(name):
+                yield name
 
 
 def _is_draft(name: str) -> bool:
     return any(mark in name if mark.startswith(".") else name.startswith(mark) for mark in DRAFT_TENSOR_MARKS)
 
 
-def _tensor_names(store: Store, layer: Layer, manifest: Manifest) -> Iterator[str]:
-    """The tensors of one layer; its own name where the blob cannot be read. One tensor may come with companions
-    (scales, biases): those of the same stem count once."""
+def _tensor_names(store: Store, layer: Layer, manifest: Manifest) -> tuple[str, ...]:
+    """The tensors of one layer; its own name where the blob cannot be read."""
     try:
-        names = safetensors.read_header(store.blob(layer, manifest.name), manifest.name.short).tensors
+        return safetensors.read_header(store.blob(layer, manifest.name), manifest.name.short).tensors
     except BrokenModel:
-        names = (layer.name,)
-    yield from {name.removesuffix(".scale").removesuffix(".bias").removesuffix(".global_scale") for name in names}
+        return (layer.name,)
 
 
 def _bears_weights(layer: Layer, path: Path) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pilotfish.manifests.assistant import NEED_ACTIVATIONS
 from pilotfish.manifests.gguf import GGUFMetadata, describe
 from pilotfish.manifests.gguf_header import Header, read_header
 
-_NEED_ACTIVATIONS = ("eagle", "dflash", "dspark", "mtp", "assistant")  # in names of architectures
 _COMPLETE = ("token_embd.weight", "blk.0.attn_norm.weight")  # a layer that drafts has a part of these at most
 
 
@@ -19,7 +19,7 @@ def why_not_a_model(path: Path, model: str = "") -> str:
 
 def _why_not(header: Header, metadata: GGUFMetadata) -> str:
     architecture = metadata.architecture
-    if any(word in architecture for word in _NEED_ACTIVATIONS):
+    if any(word in architecture for word in NEED_ACTIVATIONS):
         return f"its draft layers ({architecture}) need the model's activations"
     names = {tensor.name for tensor in header.tensors}
     if not names.issuperset(_COMPLETE) or "tokenizer.ggml.tokens" not in metadata.values:

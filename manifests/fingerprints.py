@@ -6,7 +6,7 @@ Reading tens of gigabytes takes a minute, so what was found is remembered per fi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pilotfish.hooks.errors import BrokenModel
@@ -58,15 +58,24 @@ def tokenizer_pin(path: Path, state_dir: Path | None = None, metadata: GGUFMetad
 
     `metadata` saves reading the header again. Raises BrokenModel when the file or its vocabulary is broken.
     """
+    return remembered_pin(
+        path,
+        f"tokenizer-{TOKENIZER_FORMAT}",
+        state_dir,
+        lambda: fingerprint_tokenizer(metadata or read_metadata(path)),
+    )
+
+
+def remembered_pin(path: Path, fact: str, state_dir: Path | None, take: Callable[[], TokenizerPin]) -> TokenizerPin:
+    """The pin that `take` gives, taken at most once for each state of the file. Raises BrokenModel when it is gone."""
     remembered = Remembered(state_dir)
-    fact = f"tokenizer-{TOKENIZER_FORMAT}"
     try:
         stamp = stamp_of(path)
     except OSError as error:
         raise BrokenModel(f"{path} cannot be read: {error.strerror}; pull the model again") from error
     if (pin := _pin(remembered.get(path, fact, stamp))) is not None:
         return pin
-    pin = fingerprint_tokenizer(metadata or read_metadata(path))
+    pin = take()
     remembered.put(path, fact, stamp, [getattr(pin, field) for field in TokenizerPin.__slots__])
     return pin
 

@@ -14,7 +14,7 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.fingerprints import verify_blob
 from pilotfish.manifests.manifest import Layer, Manifest
-from pilotfish.manifests.remembered import Remembered, Stamp, stamp_of
+from pilotfish.manifests.remembered import Remembered, Stamp, settled, stamp_of
 from pilotfish.manifests.store import Store
 
 FACT = "layers-1"
@@ -34,8 +34,20 @@ def verify_layers(store: Store, manifest: Manifest, layers: Sequence[Layer], sta
     for layer in layers:
         with naming(manifest, layer):
             verify_blob(store.blob_path(layer.digest), layer.digest)
-    if stamp and _state(store, manifest, layers) == state:
+    paths = {store.blob_path(layer.digest) for layer in layers}
+    if stamp and _state(store, manifest, layers) == state and all(settled(stamp_of(path)) for path in paths):
         remembered.put(manifest.path, FACT, stamp, state)
+
+
+def verified_before(store: Store, manifest: Manifest, layers: Sequence[Layer], state_dir: Path | None) -> bool:
+    """Whether these layers were hashed earlier, in the state that they are in now.
+
+    Raises BrokenModel as `verify_layers` does for a blob that is missing or has another size.
+    """
+    stamp = _stamp(manifest.path)
+    return stamp is not None and Remembered(state_dir).get(manifest.path, FACT, stamp) == _state(
+        store, manifest, layers
+    )
 
 
 @contextlib.contextmanager

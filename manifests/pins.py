@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pilotfish.hooks.errors import BrokenModel
-from pilotfish.hooks.types import TargetPin, TokenizerPin, WeightPin
+from pilotfish.hooks.types import TargetPin, WeightPin
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.blob_users import Blob, users_of
 from pilotfish.manifests.digests import Digest, blob_digest
@@ -15,8 +15,9 @@ from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.manifest import Manifest
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
-
-NO_TOKENIZER = TokenizerPin(fingerprint="", model="", n_vocab=0)  # of models that hold no GGUF
+from pilotfish.manifests.tensor_facts import describe_tensors
+from pilotfish.manifests.tensor_layers import TensorLayers
+from pilotfish.manifests.tensor_tokenizer import layers_tokenizer_pin
 
 
 def pin_model(store: Store, name: ModelName | str, state_dir: Path | None = None, *, verify: bool = True) -> TargetPin:
@@ -88,23 +89,22 @@ def _pin(
 
 
 def _pin_tensors(store: Store, manifest: Manifest, state_dir: Path | None, verify: bool) -> TargetPin:
-    """The pin of a model in safetensors blobs; its tokenizer is pinned by the engine that reads it."""
-    weights = []
-    for layer in manifest.of_type(media.TENSOR):
-        path = store.blob(layer, manifest.name)
-        _verify(path, layer.digest, manifest.name, state_dir, verify)
-        weights.append(WeightPin(str(layer.digest), path, layer.size))
-    if not weights:
+    """The pin of a model in safetensors blobs. Its tokenizer's is that of the GGUF it would become."""
+    found = manifest.of_type(media.TENSOR)
+    if not found:
         raise BrokenModel(f"{manifest.name} has no weights in its manifest; pull the model again")
-    config = store.config(manifest)
+    layers = TensorLayers.of(manifest, store)
+    if verify:
+        layers.verify(state_dir)
+    config, facts = store.config(manifest), describe_tensors(layers)
     return TargetPin(
         manifest.name.short,
-        tuple(weights),
-        NO_TOKENIZER,
+        tuple(WeightPin(str(layer.digest), store.blob_path(layer.digest), layer.size) for layer in found),
+        layers_tokenizer_pin(layers, state_dir),
         manifest.digest,
         "safetensors",
-        config.model_family,
-        config.file_type,
+        config.model_family or facts.architecture,
+        config.file_type or facts.quantization,
     )
 
 

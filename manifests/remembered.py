@@ -42,7 +42,7 @@ class Remembered:
 
     def put(self, file: Path, fact: str, stamp: Stamp, value: Any) -> None:
         """Remember `value` (JSON) unless the file changed since `stamp`, or so recently that a change could hide."""
-        if self.path is None or stamp_of(file) != stamp or not _settled(stamp):
+        if self.path is None or stamp_of(file) != stamp or not settled(stamp):
             return
         files = self._load()
         entry = files.pop(_key(file), None)
@@ -99,7 +99,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         raise
 
 
-def _settled(stamp: Stamp) -> bool:
+def settled(stamp: Stamp) -> bool:
     """Whether a change made now would get another time than those in the stamp.
 
     A time that lies ahead, because the clock was put back or somebody set it, differs from now as well.

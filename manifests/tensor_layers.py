@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests import quantization as quant
-from pilotfish.manifests.layer_digests import naming, verify_layers
+from pilotfish.manifests.layer_digests import naming, verified_before, verify_layers
 from pilotfish.manifests.manifest import DRAFT_PREFIX, DraftConfig, Layer, Manifest
 from pilotfish.manifests.quantization import Quantization
 from pilotfish.manifests.safetensors import BITS, TensorPlace, places, read_header
@@ -78,6 +79,9 @@ class TensorLayers:
         if drafts:
             found.draft = cls(store, manifest, drafts, prefix, draft.folder)
         return found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._stored
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
         """The tensor, memory-mapped and read-only, in the header's shape.
@@ -146,9 +150,8 @@ class TensorLayers:
     @property
     def quantization(self) -> Quantization | None:
         """How most of the model is quantized: config.json's word, else the first quantized tensor's; None: plain."""
-        config = quant.in_config(self.json("config.json")) if self.file("config.json") else None
         first = next((name for name in self.names if f"{name}.scale" in self._stored), None)
-        return config or (None if first is None else self.quantization_of(first))
+        return quant.in_config(self._config) or (None if first is None else self.quantization_of(first))
 
     def quantization_of(self, name: str) -> Quantization | None:
         """How one tensor is quantized: None for one without scales.
@@ -161,9 +164,8 @@ class TensorLayers:
             return None
         tensor = self._at(name)
         columns, scale_columns = _columns(tensor.place.shape), _columns(scale.place.shape)
-        config = self.json("config.json") if self.file("config.json") else {}
         said = (
-            quant.in_config(config, name.removesuffix(".weight")),
+            quant.in_config(self._config, name.removesuffix(".weight")),
             quant.in_metadata(tensor.metadata, self.prefix + name),
         )
         hint = next((found for found in said if found), None)
@@ -182,7 +184,18 @@ class TensorLayers:
     def verify(self, state_dir: Path | None = None) -> None:
         """Hash every blob of the model, its drafter's and its JSON files' too, unless that is remembered under
         `state_dir`. Raises BrokenModel naming model, layer and tensor."""
-        verify_layers(self._store, self.manifest, self.manifest.of_type(media.TENSOR, media.JSON), state_dir)
+        verify_layers(self._store, self.manifest, self._hashed(), state_dir)
+
+    def verified_before(self, state_dir: Path | None) -> bool:
+        """Whether `verify` found them sound earlier, in the state that they are in now."""
+        return verified_before(self._store, self.manifest, self._hashed(), state_dir)
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        return self.json("config.json") if self.file("config.json") else {}
+
+    def _hashed(self) -> tuple[Layer, ...]:
+        return self.manifest.of_type(media.TENSOR, media.JSON)
 
     def _mlx_name(self, name: str) -> str:
         for ending, part in COMPANIONS.items():

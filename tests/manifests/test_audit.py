@@ -51,6 +51,40 @@ def test_a_draft_by_its_config_prefix_and_files(audit):
     assert (found.draft_tensors, found.draft_files, found.draft_config) == (1, 1, True)
 
 
+MTP = ("mtp.fc.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.layers.0.self_attn.q_proj.weight")
+MODEL = ("draft.model.embed_tokens.weight", "draft.model.layers.0.self_attn.q_proj.weight", "draft.model.norm.weight")
+LAYER = ("draft.layers.0.mlp.up_proj.weight", "draft.layers.0.mlp.up_proj.weight.scale")
+
+
+@pytest.mark.parametrize(
+    ("names", "draft", "summary"),
+    [
+        (MTP, None, f"3 tensors; it needs the model's activations, by {', '.join(MTP)}"),
+        (("draft.pre_projection.weight", *MODEL), None, "activations, by draft.pre_projection.weight"),
+        (("draft.fc.weight", "draft.layers.0.up.weight"), None, "activations, by draft.fc.weight"),
+        (
+            ("model.layers.9.eh_proj.weight", "model.layers.9.nextn.x"),
+            None,
+            "needs the model's activations, by model.la",
+        ),
+        (MODEL, None, "3 tensors; a model of its own"),
+        (MODEL, "LlamaForCausalLM", "LlamaForCausalLM, 3 tensors; a model of its own"),
+        (MODEL, "Gemma4AssistantForCausalLM", "3 tensors; it needs the model's activations, by its architecture"),
+        (LAYER, None, "1 tensor (draft.layers.0.mlp.up_proj.weight); no model of its own: token embeddings not there"),
+    ],
+)
+def test_the_assistant_is_told_by_the_names_of_its_tensors(audit, names, draft, summary):
+    layers = [(media.TENSOR, safetensors_bytes(name), name) for name in ("model.embed_tokens.weight", *names)]
+    found = audit(
+        [*layers, (media.JSON, b'{"mtp_layers": 0}', "config.json")],
+        {"draft": {"architecture": draft}} if draft else None,
+    )
+    assert found.assistant is not None
+    assert summary in found.assistant.summary
+    assert found.assistant.self_contained == ("a model of its own" in summary)
+    assert found.bundles_draft
+
+
 def test_prediction_heads_inside_a_gguf_are_counted(audit, tmp_path):
     names = ("token_embd.weight", "blk.1.nextn.eh_proj.weight", "mtp.0.fc.weight")
     found = audit([gguf_layer(tmp_path, tensors=names, values={"llama.nextn_predict_layers": 0})])

@@ -1,40 +1,27 @@
 import json
 import struct
+import time
 
 import numpy as np
 import pytest
 
 from pilotfish.hooks.errors import BrokenModel
+from pilotfish.manifests import layer_digests
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.quantization import Quantization
+from pilotfish.manifests.remembered import SETTLED_SECONDS
 from pilotfish.manifests.tensor_layers import TensorLayers
-from tests.manifests.builders import damage, safetensors_bytes, write_model
+from tests.manifests.builders import damage, safetensors_bytes, safetensors_of, write_model
 
 CONFIG = {"model_type": "llama", "mtp_layers": 0}
 ROWS = np.arange(12, dtype=np.float16).reshape(3, 4)
 
 
-def blob(metadata=None, /, **tensors):
-    """A safetensors file of (type, array) by name, dots written as `__`."""
-    table, data = {}, b""
-    for key, (dtype, array) in tensors.items():
-        raw = array.tobytes()
-        where = [len(data), len(data) + len(raw)]
-        table[key.replace("__", ".")] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": where}
-        data += raw
-    if metadata:
-        table["__metadata__"] = metadata
-    head = json.dumps(table).encode()
-    return struct.pack("<Q", len(head)) + head + data
-
-
 def packed(name, columns, scales, metadata=None, biases=True):
     """A quantized tensor of two rows, as Ollama stores it."""
     ones = ("F16", np.ones((2, scales), np.float16))
-    parts = {name: ("U32", np.ones((2, columns), np.uint32)), f"{name}__scale": ones}
-    if biases:
-        parts[f"{name}__bias"] = ones
-    return blob(metadata, **parts)
+    parts = {name: ("U32", np.ones((2, columns), np.uint32)), f"{name}.scale": ones}
+    return safetensors_of({**parts, **({f"{name}.bias": ones} if biases else {})}, metadata)
 
 
 @pytest.fixture
@@ -51,8 +38,8 @@ def opened(store):
 def test_a_tensor_is_mapped_with_the_shape_and_type_of_its_header(opened):
     half = np.array([0x3F80, 0xC000], np.uint16)  # 1.0 and -2.0 in bfloat16
     found = opened(
-        ("a.weight", blob(a__weight=("F16", ROWS))),
-        ("b", blob(b=("BF16", half), b__x=("F32", np.float32(3.5)), b__y=("F16", ROWS[:0]))),
+        ("a.weight", safetensors_of({"a.weight": ("F16", ROWS)})),
+        ("b", safetensors_of({"b": ("BF16", half), "b.x": ("F32", np.float32(3.5)), "b.y": ("F16", ROWS[:0])})),
     )
     assert found.names == ("a.weight", "b", "b.x", "b.y")
     np.testing.assert_array_equal(found.array("a.weight"), ROWS)
@@ -94,18 +81,18 @@ def test_the_bundled_drafter_has_its_own_names_and_files(store):
 @pytest.mark.parametrize(
     ("data", "config", "expected"),
     [
-        (packed("x__weight", 8, 1, {"quant_type": "int4", "group_size": "64"}), {}, Quantization("affine", 64, 4)),
-        (packed("x__weight", 16, 1, {"quant_type": "int8"}), {}, Quantization("affine", 64, 8)),
-        (packed("x__weight", 8, 4, {"quant_type": "nvfp4"}, False), {}, Quantization("nvfp4", 16, 4)),
-        (packed("x__weight", 8, 1, {"x.weight.quant_type": "mxfp8"}, False), {}, Quantization("mxfp8", 32, 8)),
-        (packed("x__weight", 8, 1), {"quantization": {"group_size": 32, "bits": 8}}, Quantization("affine", 32, 8)),
+        (packed("x.weight", 8, 1, {"quant_type": "int4", "group_size": "64"}), {}, Quantization("affine", 64, 4)),
+        (packed("x.weight", 16, 1, {"quant_type": "int8"}), {}, Quantization("affine", 64, 8)),
+        (packed("x.weight", 8, 4, {"quant_type": "nvfp4"}, False), {}, Quantization("nvfp4", 16, 4)),
+        (packed("x.weight", 8, 1, {"x.weight.quant_type": "mxfp8"}, False), {}, Quantization("mxfp8", 32, 8)),
+        (packed("x.weight", 8, 1), {"quantization": {"group_size": 32, "bits": 8}}, Quantization("affine", 32, 8)),
         (
-            packed("x__weight", 8, 1, {"quant_type": "int4"}),
+            packed("x.weight", 8, 1, {"quant_type": "int4"}),
             {"quantization": {"group_size": 64, "bits": 4, "x": {"group_size": 32, "bits": 8}}},
             Quantization("affine", 32, 8),
         ),
-        (packed("x__weight", 16, 2, {"quant_type": "int8", "group_size": "64"}), {}, Quantization("affine", 32, 8)),
-        (packed("x__weight", 8, 1), {}, Quantization("affine", 64, 4)),
+        (packed("x.weight", 16, 2, {"quant_type": "int8", "group_size": "64"}), {}, Quantization("affine", 32, 8)),
+        (packed("x.weight", 8, 1), {}, Quantization("affine", 64, 4)),
     ],
 )
 def test_what_a_tensor_is_quantized_as_is_said_somewhere(opened, data, config, expected):
@@ -116,7 +103,7 @@ def test_what_a_tensor_is_quantized_as_is_said_somewhere(opened, data, config, e
 
 def test_an_unknown_quantization_is_no_guess(opened):
     with pytest.raises(BrokenModel, match=r"tensor x\.weight of layer x\.weight.*7 words and 1 scales"):
-        opened(("x.weight", packed("x__weight", 7, 1))).quantization_of("x.weight")
+        opened(("x.weight", packed("x.weight", 7, 1))).quantization_of("x.weight")
 
 
 def test_a_bias_of_a_plain_tensor_keeps_its_name(opened):
@@ -142,12 +129,26 @@ def test_a_broken_blob_names_model_layer_and_tensor(opened, store, spoil, proble
 
 
 def test_other_bytes_under_the_same_header_are_seen_by_their_digest(opened, tmp_path):
-    found = opened(("a", blob(a=("F16", ROWS))), ("b", blob(b=("F16", ROWS))))
+    found = opened(("a", safetensors_of({"a": ("F16", ROWS)})), ("b", safetensors_of({"b": ("F16", ROWS)})))
     found.verify(tmp_path / "state")
     path = found.path_of("b")
     path.write_bytes(path.read_bytes()[:-2] + b"\1\2")
     with pytest.raises(BrokenModel, match=r"m:latest: tensor layer b: .*was damaged"):
         found.verify(tmp_path / "state")
+
+
+def test_blobs_are_hashed_once_for_each_state_of_all(opened, tmp_path, monkeypatch):
+    found = opened(("a", safetensors_bytes("a")), ("b", safetensors_bytes("b")))
+    time.sleep(2 * SETTLED_SECONDS)
+    hashed = []
+    monkeypatch.setattr(layer_digests, "verify_blob", lambda path, *_: hashed.append(path))
+    assert not found.verified_before(tmp_path / "state")
+    for _ in range(2):
+        found.verify(tmp_path / "state")
+    assert len(hashed) == 3  # two tensors and config.json
+    assert found.verified_before(tmp_path / "state")
+    found.path_of("a").touch()
+    assert not found.verified_before(tmp_path / "state")
 
 
 @pytest.mark.parametrize(

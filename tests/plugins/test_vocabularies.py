@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from pilotfish.hooks.errors import BrokenModel, EngineError, ModelNotFound, RequestError
 from pilotfish.hooks.protocols import Vocabulary
-from pilotfish.plugins._vocabularies import load_vocabulary
+from pilotfish.plugins._vocabularies import FileTokenizer, load_vocabulary
 
 TEXTS = ["Hello, world", " two  spaces", "naïve 東京 😊\n\n\ttab", "<s> </s> <end> <tool>", ""]
 
@@ -156,3 +156,23 @@ def test_a_missing_library_is_named(make: Any, library: str, tmp_path: Path, mon
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(EngineError, match=f"pip install {library}"):
         load_vocabulary(path)
+
+
+def test_a_targets_tokenizer_reads_special_tokens_where_they_are_meant(path: Path) -> None:
+    tokenizer = FileTokenizer(load_vocabulary(path))
+    name = "</s>" if path.suffix == ".model" else "<end>"
+    meant, said = (tokenizer.encode(f"the{name}", add_special=False, parse_special=parse) for parse in (True, False))
+    assert tokenizer.vocabulary.special(meant[-1])
+    assert not any(map(tokenizer.vocabulary.special, said[1:]))
+    assert tokenizer.decode(meant, special=False).strip() == b"the"
+    assert tokenizer.decode(meant).strip() == tokenizer.decode(said).strip() == f"the{name}".encode()
+    with pytest.raises(RequestError, match="not valid Unicode"):
+        tokenizer.encode("\ud83d")
+
+
+def test_bos_is_added_where_the_settings_say_so(path: Path) -> None:
+    (path.parent / "tokenizer_config.json").write_text('{"add_bos_token": true, "bos_token": "t"}')
+    tokenizer = FileTokenizer(load_vocabulary(path))
+    bos = tokenizer.vocabulary.pin.bos
+    assert bos is not None
+    assert tokenizer.encode("t") == [bos, *tokenizer.encode("t", add_special=False)]

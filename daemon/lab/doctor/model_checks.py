@@ -120,7 +120,9 @@ def _drafts(subject: Patient) -> Iterator[Finding]:
         why = "a count in the metadata proves nothing; whether Ollama uses it shows in its log only"
         yield Finding(Level.WARNING, subject.name, what, why)
     else:
-        why = "it needs the target's own activations, which stock's server has: where Ollama asks for it, stock serves"
+        why = "stock's server can use it: where Ollama asks for it, stock serves"
+        if audit.assistant:
+            why = f"{audit.assistant.summary}. {why[0].upper()}{why[1:]}"
         yield Finding(Level.NOTE, subject.name, f"it bundles an assistant ({found})", why)
 
 

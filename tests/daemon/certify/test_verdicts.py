@@ -3,6 +3,7 @@ import os
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 
@@ -14,7 +15,7 @@ from pilotfish.hooks.types import Lane, Parity
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.store import Store
 from tests.fakes.measured import certificate_of
-from tests.manifests.builders import damage, safetensors_bytes, smollm2_path, tiny_gguf, write_model
+from tests.manifests.builders import damage, safetensors_bytes, safetensors_of, smollm2_path, tiny_gguf, write_model
 
 
 @pytest.fixture
@@ -122,6 +123,31 @@ def test_an_mlx_model_goes_its_own_way(store):
     assert (found.status, found.format, found.can_speculate) == ("ok", "safetensors", False)
     assert found.verdict == "no: MLX model"
     assert "MLX" in found.reason
+
+
+def test_an_mlx_model_is_described_by_its_tensors_and_its_config(store, tmp_path):
+    names = ("model.embed_tokens.weight", "draft.pre_projection.weight")
+    layers = [(media.TENSOR, safetensors_of({name: ("BF16", np.zeros((4, 5), np.uint16))}), name) for name in names]
+    config = {"model_type": "gemma4", "text_config": {"max_position_embeddings": 8192}, "mtp_layers": 0}
+    write_model(store.root, "mlx", [*layers, (media.JSON, json.dumps(config).encode(), "config.json")], {"draft": {}})
+    (found,) = describe_models(store, tmp_path / "state").models
+    assert (found.family, found.quantization, found.parameter_size) == ("gemma4", "BF16", "20")
+    assert (found.context_length, found.verified, found.bundles_draft) == (8192, True, True)
+    assert found.assistant == "1 tensor; it needs the model's activations, by draft.pre_projection.weight"
+
+
+def test_a_broken_tensor_is_named_and_the_other_models_are_listed(store, tmp_path):
+    store.add_gguf("good", tiny_gguf(tmp_path / "a.gguf"))
+    for name in ("b", "c"):
+        write_model(store.root, name, [(media.TENSOR, safetensors_bytes(name), name)])
+    store.blob(store.manifest("b").layers[0]).unlink()
+    path = store.blob(store.manifest("c").layers[0])
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    found = {model.name: model for model in describe_models(store, tmp_path / "state").models}
+    assert [model.status for model in found.values()] == ["broken", "broken", "ok"]
+    assert "b:latest: tensor layer b: " in found["b:latest"].reason
+    assert "c:latest: tensor layer c: " in found["c:latest"].reason
+    assert "was damaged" in found["c:latest"].reason
 
 
 def test_a_remote_model_is_not_ours(store):

@@ -65,6 +65,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
     )
     path = tmp_path_factory.mktemp("sentencepiece") / "tokenizer.model"
     path.write_bytes(model.getvalue())
+    path.with_name("tokenizer_config.json").write_text('{"add_bos_token": false}')  # a session tells what it is told
     return load_vocabulary(path)
 
 
