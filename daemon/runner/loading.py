@@ -22,6 +22,7 @@ from pilotfish.daemon.drafters.promotions import Promotions
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import keep_conversations, remember_conversations
+from pilotfish.daemon.runner.described_model import Described, described
 from pilotfish.daemon.runner.gain import (
     NothingToGain,
     awaits_certificate,
@@ -37,7 +38,6 @@ from pilotfish.daemon.runner.projector import projector_of
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.protocols import CertifiableVerifier, HasSlots, TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, TargetPin
-from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.pins import pin_file
 
 log = logging.getLogger("pilotfish.runner")
@@ -61,10 +61,10 @@ def load(
     """
     registry = Registry.load(config)
     options = launch.engine_options(state_dir)
-    verifiers = fit_verifiers(registry, config.engines, options)
+    pin = pin_file(launch.model, state_dir, blob=launch.blob)
+    verifiers = fit_verifiers(registry, config.engines_for(pin.format), options)
     if must_gain:
         demand_device(registry, verifiers, options, stock_devices)
-    pin = pin_file(launch.model, state_dir, blob=launch.blob)
     if config.why_not_chosen:
         log.info("%s: %s", pin.name, config.why_not_chosen)
     registry.notify_pinned(pin)
@@ -90,7 +90,7 @@ def load(
     budget, names = config.engine.certify_budget_s, [verifier.name for verifier in verifiers]
     wanted = _worth_certifying(found, budget)
     job = job_line(pin, options, config.speculation.parity, names, budget) if wanted else ""
-    card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=job)
+    card = replace(_card(launch, pin, engine, described(launch.model)), certification=job)
     memory = memory_budget_for(pin, made.verifier, options, before)
     remember_conversations(engine, launch.cache_ram, config.engine.cache_ram_share, memory.free)
     read_long_prompts(engine, config.engine.prompts, memory.free)
@@ -158,7 +158,7 @@ def _let_others_know(
         Suitability(pin, build, options).refuse(verifier.name, str(error))
 
 
-def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMetadata) -> ModelCard:
+def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: Described) -> ModelCard:
     named = CHATML if launch.chat_template == "chatml" else launch.chat_template
     template = ChatTemplate.of_model(named or metadata.chat_template, pin.tokenizer, engine.tokenizer)
     return ModelCard(

@@ -34,7 +34,7 @@ class CellCopy:
     @property
     def size(self) -> int:
         """Bytes in all."""
-        return _LENGTH.size + len(self.table) + sum(array.nbytes for array in self.arrays)
+        return _LENGTH.size + len(self.table) + sum(int(array.nbytes) for array in self.arrays)
 
     def write(self, data: Bytes) -> int:
         """Put it into `data`, which has `size` bytes; how many were written."""
@@ -73,7 +73,7 @@ def put_copy(caches: Sequence[Any], data: Bytes) -> bool:
             array, at = (None, at) if form is None else _array(data, at, *form)
             arrays.append(array)
         _put(cache, numbers, arrays)
-    return at == data.nbytes
+    return bool(at == data.nbytes)
 
 
 def _array(data: Bytes, at: int, kind: str, shape: list[int]) -> tuple[Any, int]:

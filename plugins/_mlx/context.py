@@ -13,6 +13,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from mlx_lm.models.cache import ArraysCache
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.cell_memory import MARKS
@@ -20,6 +21,7 @@ from pilotfish.plugins._cells.context import Bytes, CellContext, IdArray, Logits
 from pilotfish.plugins._mlx import caches as parts
 from pilotfish.plugins._mlx.attention import Attention
 from pilotfish.plugins._mlx.cell_copy import copy_of, put_copy
+from pilotfish.plugins._mlx.window_cache import WindowCache
 
 States = list[list[Any]]
 
@@ -112,10 +114,10 @@ class MLXContext(CellContext):
     def _cut(self, size: int) -> bool:
         """The tails of all caches that have cells."""
         cached = list(parts.leaves(self._caches))
-        if not all(cache.can_cut(size) for cache in cached if isinstance(cache, parts.WindowCache)):
+        if not all(cache.can_cut(size) for cache in cached if isinstance(cache, WindowCache)):
             return False
         for cache in cached:
-            if type(cache) is not parts.ArraysCache and cache.trim(self.size - size) != self.size - size:
+            if type(cache) is not ArraysCache and cache.trim(self.size - size) != self.size - size:
                 raise EngineError(f"{self.name}: its cache holds less than {self.size} tokens; repeat the request")
         return True
 

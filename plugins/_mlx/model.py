@@ -41,7 +41,7 @@ class MLXModel:
         with mx.stream(device):
             self._model = build_model(layers, pin.name, floats)
             self._n_vocab, self._head = _tried(self._model, pin.name)
-        self.tokenizer = MLXTokenizer(layers, pin.tokenizer, self._n_vocab)
+        self.tokenizer = MLXTokenizer(layers, self._n_vocab)
         self.n_ctx_train = ModelSizes.of(layers).trained or 1 << 30
 
     def context(self, setting: EngineSetting, options: EngineOptions, width: int) -> MLXContext:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.hooks.errors import ConfigError, EngineError, EngineMissing, PilotfishError
+from pilotfish.hooks.errors import ConfigError, EngineMissing, PilotfishError
 from pilotfish.hooks.protocols import VerifierFactory, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, Lane, TargetPin
@@ -80,14 +80,11 @@ class MLXVerifier:
 
     def vocabulary(self, source: TargetPin | Path) -> AbstractContextManager[Vocabulary]:
         """The vocabulary of a model, or of a tokenizer.json or tokenizer.model. Raises PilotfishError."""
-        from pilotfish.plugins._vocabularies import TOKENIZER_JSON, load_vocabulary
+        from pilotfish.plugins._vocabularies import layers_vocabulary, load_vocabulary
 
         if isinstance(source, Path):
             return nullcontext(load_vocabulary(source))
-        path = layers_of(source).file(TOKENIZER_JSON)
-        if path is None:
-            raise EngineError(f"{source.name} has no {TOKENIZER_JSON}; leave the model to Ollama")
-        return nullcontext(load_vocabulary(path))
+        return nullcontext(layers_vocabulary(layers_of(source)))
 
     def footprint(self, pin: TargetPin, options: EngineOptions) -> Footprint:
         """What `load` will take, from config.json and the blobs' sizes. Raises BrokenModel or EngineError."""
