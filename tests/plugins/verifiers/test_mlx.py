@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, accepted, ready
 from pilotfish.hooks.errors import BrokenModel, EngineError, UnsupportedRequest
 from pilotfish.hooks.protocols import CertifiableVerifier, RefusesModels, TargetEngine
 from pilotfish.hooks.types import EngineOptions, EngineSetting, SamplingParams, TargetPin
 from pilotfish.lab.conformance import VerifierConformance
-from pilotfish.lab.fakes import fake_pin
+from pilotfish.lab.fakes import NoisyDrafter, fake_pin
 from pilotfish.manifests.quantization import Quantization
 from pilotfish.manifests.store import Store
+from pilotfish.plugins.drafters.suffix import SuffixDrafter
 from pilotfish.plugins.verifiers.mlx import MLXVerifier
+from tests.fakes.session import answer
 from tests.plugins.verifiers import tiny_mlx as tiny
 from tests.plugins.verifiers.courses import course, ids, is_the_same_beside_another
 
@@ -97,6 +100,20 @@ def test_rows_are_plains_however_right_the_drafts_are(
     for draft in (ids(plain), wrong(ids(plain))):
         assert course(engine, prompt, 40, draft, seed=4, sampling=sampling)[0] == plain
     assert sampling is GREEDY or len(set(ids(plain))) > 15
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("kind", ["four bits", "windows", "recurrent"])
+def test_no_drafter_changes_a_token(engine_for: EngineFor, kind: str, sampling: SamplingParams) -> None:
+    engine, prompt = engine_for(kind), random_ids(12) * 4
+    request = GenerationRequest(tuple(prompt), replace(sampling, ignore_eos=True), n_predict=40)
+    plain = answer(engine, request)
+    whole = [*prompt, *plain.ids]
+    oracle = NoisyDrafter(lambda history: whole[min(len(history), len(whole) - 1)], wrong=0.3, n_vocab=tiny.N_VOCAB)
+    for drafter in (SuffixDrafter(), oracle):
+        drafted = answer(engine, request, [drafter])
+        assert drafted.ids == plain.ids
+        assert drafted.outcome.timings.draft_n > 0
 
 
 @pytest.mark.parametrize("n", [tiny.WINDOW - 8, 280])
