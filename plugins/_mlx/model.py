@@ -30,7 +30,7 @@ ROOM = 16  # rows that a window's ring leaves room for at least
 CELL_STEP = 256  # cells are allotted in multiples of this
 
 
-class MLXModel:
+class MLXTarget:
     """A `Model`. `device` is where it computes."""
 
     def __init__(self, pin: TargetPin, device: Any) -> None:
@@ -140,8 +140,8 @@ class MLXDialect:
     def one_row_differs(self, pin: TargetPin) -> bool:
         return False
 
-    def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> MLXModel:
-        return MLXModel(pin, mx.Device(mx.cpu) if options.gpu_layers == 0 else self._device)
+    def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> MLXTarget:
+        return MLXTarget(pin, mx.Device(mx.cpu) if options.gpu_layers == 0 else self._device)
 
     def engine_pin(self, state_dir: Path | None) -> EnginePin:
         return EnginePin(self.name, build.version(), build.fingerprint(state_dir))
