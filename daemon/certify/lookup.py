@@ -167,9 +167,7 @@ def _unchecked(options: EngineOptions, engine: str) -> Lane:
 def _plain_stock(options: EngineOptions, engine: str) -> Lane:
     setting = stock_setting(options, engine)
     if engine != STOCK_ENGINE:
-        reason = (
-            f'the config says parity = "stock", which {engine} cannot promise'
-        )
+        reason = f'the config says parity = "stock", which {engine} cannot promise'
         return Lane(setting.title, (1,), setting, parity=Parity.NONE, reason=reason)
     reason = 'the config says parity = "stock" and there is no certificate yet: pilotfish certify makes one'
     return Lane(setting.title, (1,), setting, parity=Parity.STOCK, reason=reason)

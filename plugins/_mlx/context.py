@@ -66,7 +66,7 @@ class MLXContext(CellContext):
         with self._computing():
             rows = self._forwarded(tokens)[0].astype(mx.float32)
             mx.eval(rows, parts.arrays_of(self._caches))
-            self._rows = np.array(rows, copy=False)
+            self._rows = np.asarray(rows)  # where memory is shared, no copy
         self.forwarded(len(tokens), 0)
 
     def _forwarded(self, tokens: Sequence[int] | IdArray) -> Any:

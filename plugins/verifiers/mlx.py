@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.hooks.errors import ConfigError, EngineMissing, PilotfishError
+from pilotfish.hooks.errors import ConfigError, EngineError, PilotfishError
 from pilotfish.hooks.protocols import VerifierFactory, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, Lane, TargetPin
@@ -95,8 +95,8 @@ class MLXVerifier:
         build.fingerprint(None)  # says what is missing
         try:
             from pilotfish.plugins._mlx.model import MLXDialect
-        except ImportError as error:
-            raise EngineMissing(f"{pin.name}: MLX cannot be loaded ({error}); {build.REMEDY}") from error
+        except (ImportError, OSError, ValueError) as error:  # mlx-lm sets a limit of open files when it is imported
+            raise EngineError(f"{pin.name}: MLX cannot be loaded ({error}); {build.REMEDY}") from error
         return MLXDialect(self._device)
 
 
