@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pilotfish.hooks.errors import ProtocolViolation
+from pilotfish.hooks.hidden import AsksForHidden
 from pilotfish.hooks.protocols import Drafter, ServesSessions, SpeaksVocabulary, Vocabulary
 from pilotfish.hooks.types import Placement
 
@@ -38,6 +41,18 @@ def sessions_of(drafter: Drafter) -> int:
     """How many sessions `drafter` can have open at a time; one where it does not say."""
     sessions: object = drafter.sessions if isinstance(drafter, ServesSessions) else 1
     return sessions if type(sessions) is int and sessions > 0 else 1
+
+
+def hidden_layers_of(drafter: Drafter) -> tuple[int, ...]:
+    """Which of the target's activations `drafter` asks for; none where it does not say.
+
+    Raises ProtocolViolation, saying what to do, for layers that are no ascending numbers from 0 on.
+    """
+    asked: object = drafter.hidden_layers if isinstance(drafter, AsksForHidden) else ()
+    layers = tuple(asked) if isinstance(asked, Sequence) else (asked,)
+    if not all(type(layer) is int and layer >= 0 for layer in layers) or list(layers) != sorted(set(layers)):
+        raise ProtocolViolation(f"its `hidden_layers` are {asked!r:.60}; give ascending numbers from 0 on")
+    return layers
 
 
 def _named(placement: Placement) -> str:

@@ -1,7 +1,7 @@
 """What a drafter, a bridge and a verifier are. Plain protocols: hooks hand objects over, these do the work.
 
-Each stands with its subject, in `drafter`, `bridge`, `target`, `target_capabilities`, `probe`, `inspection` and
-`verifier` beside this module, and all of them can be imported from here.
+Each stands with its subject, in `drafter`, `bridge`, `target`, `target_capabilities`, `hidden`, `probe`, `inspection`
+and `verifier` beside this module, and all of them can be imported from here.
 
 A session's life, as the coordinator drives it::
 
@@ -23,11 +23,12 @@ with slots take turns: between one's verify and its commit or rollback no other 
 verified together.
 
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
-it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`; `CountsDrafterIds`;
-`CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`, `TellsDevices`, `TellsFootprint`, `TellsMemory`,
-`Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`, `RestoresStates`, `RemembersConversations`,
-`KeepsConversations` and `ReadsPromptsFast`; of its sessions, `ShiftsContext`; of its probes, `ReadsLogits`,
-`StepsTogether`, `ReadsPromptsApart`, `TellsEdges`, `RestoresStates` and `InspectsForwards`.
+it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`, `AsksForHidden`, of its
+sessions `TakesHidden`; `CountsDrafterIds`; `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`,
+`TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`,
+`RestoresStates`, `RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast` and `HasHidden`; of its sessions,
+`ShiftsContext` and `GivesHidden`; of its probes, `ReadsLogits`, `StepsTogether`, `ReadsPromptsApart`, `TellsEdges`,
+`RestoresStates` and `InspectsForwards`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from pilotfish.hooks.drafter import (
     SpeaksVocabulary,
     TellsStatus,
 )
+from pilotfish.hooks.hidden import AsksForHidden, GivesHidden, HasHidden, TakesHidden
 from pilotfish.hooks.inspection import InspectsForwards
 from pilotfish.hooks.probe import Probe, ReadsLogits, ReadsPromptsApart, StepsTogether, TellsEdges
 from pilotfish.hooks.target import Rows, ShiftsContext, TargetEngine, TargetSession, Tokenizer
@@ -69,6 +71,7 @@ from pilotfish.hooks.verifier import (
 )
 
 __all__ = [
+    "AsksForHidden",
     "Bridge",
     "BridgeFactory",
     "CertifiableVerifier",
@@ -76,6 +79,8 @@ __all__ = [
     "DraftSession",
     "Drafter",
     "DrafterFactory",
+    "GivesHidden",
+    "HasHidden",
     "HasSlots",
     "Host",
     "InspectsForwards",
@@ -97,6 +102,7 @@ __all__ = [
     "SlotSession",
     "SpeaksVocabulary",
     "StepsTogether",
+    "TakesHidden",
     "TargetEngine",
     "TargetSession",
     "TellsDevices",

@@ -87,6 +87,8 @@ class Coordinator:
         self._target = target
         self._request = request
         self._guards = list(guards)
+        for guard in self._guards:
+            guard.attach(target)
         self._proposing = Proposing(self._guards, controller, clock)
         self.controller = controller
         self._clock = clock

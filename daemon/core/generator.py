@@ -18,6 +18,7 @@ from pilotfish.daemon.core.target_session import going_back_of, open_target
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.core.turns import Turns
 from pilotfish.daemon.drafters.guard import Guard
+from pilotfish.daemon.drafters.hidden_feed import hidden_shape_of
 from pilotfish.daemon.drafters.pool import DrafterPool
 from pilotfish.daemon.drafters.promotions import Promotions, PromotionSubject
 from pilotfish.daemon.registry.registry import Registry
@@ -85,7 +86,9 @@ class Generator:
         self._parked = ""
         self._controlling: Controller | None = None  # of the request that was begun last
         own = TokenizerVocabulary(engine.tokenizer, pin.tokenizer)
-        self._pool = pool or DrafterPool(pin, own, engine.n_vocab)
+        self._pool = pool or DrafterPool(
+            pin, own, engine.n_vocab, hidden=hidden_shape_of(engine), engine=engine.engine.name
+        )
         self._fill_pool()
 
     @property

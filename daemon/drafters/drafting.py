@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.drafters.hidden_feed import hidden_shape_of
 from pilotfish.daemon.drafters.hosted_drafter import HostedDrafter
 from pilotfish.daemon.drafters.local_host import LocalHost
 from pilotfish.daemon.drafters.memory_budget import memory_budget_for
@@ -36,4 +37,6 @@ def pool_for(
         admit=budget.admit,
         pressed=budget.pressed,
         wrap=lambda drafter: HostedDrafter(drafter, config),
+        hidden=hidden_shape_of(engine),
+        engine=engine.engine.name,
     )

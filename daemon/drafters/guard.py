@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pilotfish.daemon.drafters.hidden_feed import HiddenFeed
 from pilotfish.daemon.drafters.proposals import Refusals, translated
 from pilotfish.daemon.registry.containment import reason
-from pilotfish.hooks.declared import vocabulary_of
+from pilotfish.hooks.declared import hidden_layers_of, vocabulary_of
 from pilotfish.hooks.errors import ProtocolViolation
+from pilotfish.hooks.hidden import GivesHidden
 from pilotfish.hooks.history import RunningDigest
-from pilotfish.hooks.protocols import Bridge, CountsDrafterIds, Drafter, DraftSession
+from pilotfish.hooks.protocols import Bridge, CountsDrafterIds, Drafter, DraftSession, TargetSession
 from pilotfish.hooks.types import Ack, Proposal, TargetPin
 
 log = logging.getLogger("pilotfish.drafters")
@@ -65,6 +67,10 @@ class Guard(Protocol):
 
     def open(self, target: TargetPin, prompt: Sequence[int]) -> None:
         """Take the session's prompt, and start the drafter's session on it unless that is for `begin`."""
+        ...
+
+    def attach(self, target: TargetSession) -> None:
+        """Learn which target session the drafter drafts for, before that one's first forward."""
         ...
 
     def begin(self) -> None:
@@ -112,10 +118,23 @@ class BaseGuard:
         self._drafter_n_vocab = n_vocab if own is None else own.pin.n_vocab
         self._drafter_ids = bridge.drafter_ids if isinstance(bridge, CountsDrafterIds) else int
         self._failures = 0
+        self._feed: HiddenFeed | None = None
+
+    def attach(self, target: TargetSession) -> None:
+        """Have the target keep the activations that the drafter asks for."""
+        try:
+            layers = hidden_layers_of(self._drafter)
+            if layers and not isinstance(target, GivesHidden):
+                raise ProtocolViolation("it asks for activations, and the target's session gives none")
+            self._feed = HiddenFeed(target, layers) if layers and isinstance(target, GivesHidden) else None
+        except BaseException as error:
+            self._drop(reason("attach", error))
 
     def _proposal(self, session: DraftSession, k: int) -> Proposal:
         """What the drafter proposes, in target ids; about `k` of them. Raises what the drafter or the bridge raises."""
         asked = int(self._drafter_ids(k))
+        if self._feed is not None:
+            self._feed.hand_over(session)
         return translated(session, self._bridge, asked, of=self._drafter_n_vocab, into=self._n_vocab).first(k)
 
     def _failed(self, what: str, error: BaseException, *, fatal: bool) -> None:

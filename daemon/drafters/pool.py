@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from pilotfish.daemon.drafters.guard import Guard
+from pilotfish.daemon.drafters.hidden_feed import hidden_refusal
 from pilotfish.daemon.drafters.inline_guard import InlineGuard
 from pilotfish.daemon.drafters.member import FIRST_RETRY, DrafterState, Member
 from pilotfish.daemon.drafters.proposals import Refusals
@@ -27,6 +28,7 @@ from pilotfish.daemon.registry.containment import said, where
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.declared import placement_of, vocabulary_of
 from pilotfish.hooks.errors import AdmissionRefused, PilotfishError, ProtocolViolation, WorldError
+from pilotfish.hooks.hidden import HiddenShape
 from pilotfish.hooks.protocols import Bridge, Drafter, Host, LoadableDrafter, Vocabulary
 from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 
@@ -45,7 +47,8 @@ class DrafterPool:
     """Made per loaded model. `guards` is called by the engine's thread, everything else by any.
 
     `admit` is asked before a drafter loads beside the others, `pressed` says why those that are loaded must give their
-    memory back, and `wrap` puts a drafter that wants a process of its own into one.
+    memory back, and `wrap` puts a drafter that wants a process of its own into one. `hidden` is what `engine` tells of
+    the target's activations.
     """
 
     def __init__(
@@ -60,7 +63,10 @@ class DrafterPool:
         pressed: Pressed = lambda loaded: "",
         wrap: Wrap = lambda drafter: drafter,
         clock: Callable[[], float] = time.monotonic,
+        hidden: HiddenShape | None = None,
+        engine: str = "",
     ) -> None:
+        self._hidden, self._engine = hidden, engine or "of this target"
         self._pin = pin
         self._vocabulary = vocabulary
         self._n_vocab = n_vocab
@@ -138,6 +144,9 @@ class DrafterPool:
             return None
 
     def _hire(self, name: str, drafter: Drafter, registry: Registry) -> Member:
+        if why := hidden_refusal(drafter, self._hidden, self._engine):
+            log.warning("drafter %s is refused: %s", name, why)
+            return Member(drafter, drafter, DrafterWorker(name), DrafterState.REFUSED, why, math.inf)
         used = drafter
         if isinstance(drafter, LoadableDrafter) and drafter.placement is Placement.PROCESS:
             used = self._wrap(drafter)

@@ -22,7 +22,7 @@ from pilotfish.daemon.drafthost.draft_protocol import (
     below,
 )
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.declared import sessions_of, vocabulary_of
+from pilotfish.hooks.declared import hidden_layers_of, sessions_of, vocabulary_of
 from pilotfish.hooks.errors import ModelNotFound, UsageError
 from pilotfish.hooks.history import RunningDigest
 from pilotfish.hooks.proposals import checked
@@ -85,6 +85,8 @@ class Served:
 
     def load(self, wanted: Wanted) -> str:
         """Be ready for sessions on a target; says what they speak, `ids` or `bytes`. Raises PilotfishError."""
+        if hidden_layers_of(self._drafter):
+            raise UsageError(f"{self.name} asks for the target's activations, which are not sent to other machines")
         if self._loadable is not None and not self._is_ready_for(wanted):
             self._reload(self._loadable, wanted)
         if (own := self._own(wanted)) is None:

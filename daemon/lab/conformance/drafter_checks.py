@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 from pilotfish.daemon.lab.conformance.harness import Harness, Nonconformance
-from pilotfish.hooks.declared import placement_of
+from pilotfish.hooks.declared import hidden_layers_of, placement_of
 from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.proposals import is_probability
 from pilotfish.hooks.protocols import Drafter
@@ -31,10 +31,12 @@ def is_a_drafter(harness: Harness) -> None:
         raise Nonconformance(f"its name is {drafter.name!r}; give it the name that it is registered by")
     try:
         placement_of(drafter)
+        asks = hidden_layers_of(drafter)
     except ProtocolViolation as violation:
         raise Nonconformance(str(violation)) from violation
-    with harness.session():
-        pass
+    with harness.session() as session:
+        if asks and not session.takes_hidden:
+            raise Nonconformance("it asks for activations, and its sessions have no `take_hidden`; see hooks/hidden.py")
 
 
 def starts_with_the_prompt(harness: Harness) -> None:

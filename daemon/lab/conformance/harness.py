@@ -12,6 +12,7 @@ from pilotfish.daemon.lab.conformance.patience import CallWatch, Hangs
 from pilotfish.daemon.registry.plugin_trouble import describe, locate
 from pilotfish.hooks.declared import vocabulary_of
 from pilotfish.hooks.errors import ProtocolViolation
+from pilotfish.hooks.hidden import TakesHidden
 from pilotfish.hooks.history import History
 from pilotfish.hooks.proposals import checked
 from pilotfish.hooks.protocols import Drafter, DraftSession
@@ -86,6 +87,11 @@ class Session:
         self.expected = History(prompt)
         self._harness = harness
         self._session = session
+
+    @property
+    def takes_hidden(self) -> bool:
+        """Whether it can be given the target's activations."""
+        return isinstance(self._session, TakesHidden)
 
     def propose(self, k: int) -> object:
         """The drafter's answer as it is, whatever it is."""

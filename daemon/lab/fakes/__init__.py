@@ -4,12 +4,13 @@ from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.daemon.lab.fakes.fake_vocabulary import FakeVocabulary
 from pilotfish.daemon.lab.fakes.remembering_engine import LeakyEngine, RememberingEngine
-from pilotfish.daemon.lab.fakes.scripted_drafters import NoisyDrafter, ScriptedDrafter
+from pilotfish.daemon.lab.fakes.scripted_drafters import HiddenDrafter, NoisyDrafter, ScriptedDrafter
 
 __all__ = [
     "FakeClock",
     "FakeEngine",
     "FakeVocabulary",
+    "HiddenDrafter",
     "LeakyEngine",
     "NoisyDrafter",
     "RememberingEngine",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pilotfish.hooks.errors import ContextOverflow, EngineError, ProtocolViolation
+from pilotfish.hooks.hidden import HiddenShape, HiddenStates
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import (
     Ack,
@@ -58,10 +59,16 @@ class FakeTokenizer:
         return b"".join(self.piece(token, special=special) for token in tokens)
 
 
+def fake_activation(token: int, position: int, layer: int) -> float:
+    """What every number of an activation is: exact in float32, and another one for each token, position and layer."""
+    return float(token + 100 * layer + position / 1024)
+
+
 class FakeEngine:
     """A TargetEngine. `on_forward(width)` is called for every forward: a place to advance a clock or to raise.
 
-    With `going_back` it takes blocks back, which `on_back` is called for, and forwards what is committed again.
+    With `going_back` it takes blocks back, which `on_back` is called for, and forwards what is committed again. With
+    `hidden` its sessions tell activations: see `fake_activation`.
     """
 
     def __init__(
@@ -81,7 +88,9 @@ class FakeEngine:
         on_forward: Callable[[int], None] = lambda width: None,
         going_back: float | None = None,
         on_back: Callable[[], None] = lambda: None,
+        hidden: HiddenShape | None = None,
     ) -> None:
+        self.hidden_shape = hidden
         self.going_back, self.on_back = going_back, on_back
         self.lane = Lane("fake", tuple(widths))
         self.engine = EnginePin("fake", "1", "fake")
@@ -171,6 +180,8 @@ class FakeSession:
         self._greedy = sampling.temperature <= 0
         self._random = random.Random(sampling.seed)
         self._picked: list[int] = []
+        self._hidden_layers: set[int] = set()
+        self._computed: list[int] = []  # tokens whose activations are kept, from position `cached` on
         self._rows: FakeRows | None = None
         self._closed = False
 
@@ -181,6 +192,8 @@ class FakeSession:
             self._check_turn()
             self._engine.on_forward(len(block))
         self.cells.extend(block)
+        if not self.forgotten:  # else it is computed again
+            self._computed.extend(block)
         return end - len(self.cells)
 
     def verify(self, proposals: Sequence[int]) -> FakeRows:
@@ -228,6 +241,7 @@ class FakeSession:
             raise ProtocolViolation(f"commit of {list(tokens)}, but the picks are {self._rows and self._rows.picks}")
         self._engine.take_back(len(tokens), self._rows.width)
         self._forget()
+        self._computed += [self._kept[-1], *tokens[:-1]]
         self.cells = [*self._kept, *tokens[:-1]]
         self._kept.extend(tokens)
         ack = self.history.commit(tokens)
@@ -251,6 +265,24 @@ class FakeSession:
         self.forgotten += (len(self.cells), keep, discard)
         del self._kept[keep : keep + discard]
         self.cells = [] if self._engine.refeeds else list(self._kept[:-1])
+
+    def keep_hidden(self, layers: Sequence[int]) -> None:
+        shape = self._engine.hidden_shape
+        if shape is None or self._computed or not all(0 <= layer <= shape.layers for layer in layers):
+            raise ProtocolViolation(f"layers {list(layers)} were asked for out of turn, or are not there")
+        self._hidden_layers.update(layers)
+
+    def hidden(self, layers: Sequence[int], since: int) -> HiddenStates:
+        shape = self._engine.hidden_shape
+        if shape is None or self._rows is not None or not self._hidden_layers.issuperset(layers):
+            raise ProtocolViolation("activations out of turn, or of layers that nobody had kept")
+        first = max(since, self.cached)
+        tokens = self._computed[first - self.cached :]
+        numbers = array("f")
+        for i, token in enumerate(tokens):
+            for layer in layers:
+                numbers.extend([fake_activation(token, first + i, layer)] * shape.width)
+        return HiddenStates(first, len(tokens), tuple(layers), shape.width, numbers.tobytes())
 
     def close(self) -> None:
         if self._closed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from pilotfish.hooks.errors import ProtocolViolation
+from pilotfish.hooks.hidden import HiddenStates
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, Placement, Proposal, TargetPin
 
@@ -78,3 +80,41 @@ class NoisyDrafter(ScriptedDrafter):
             return out
 
         super().__init__(guess, name="noisy")
+
+
+class HiddenDrafter(ScriptedDrafter):
+    """Asks for activations of `hidden_layers`, and records what each session was given."""
+
+    def __init__(
+        self,
+        script: Callable[[Sequence[int], int], Sequence[int]] = lambda history, k: (),
+        *,
+        hidden_layers: Sequence[int] = (0, 2),
+        placement: Placement = Placement.INLINE,
+    ) -> None:
+        super().__init__(script, name="hidden", placement=placement)
+        self.hidden_layers = hidden_layers
+
+    def open(self, target: TargetPin, prompt: Sequence[int]) -> HiddenSession:
+        session = HiddenSession(self, prompt)
+        self.sessions.append(session)
+        return session
+
+
+class HiddenSession(ScriptedSession):
+    """A session that takes activations; proposing without those of the whole history but its last token is an error."""
+
+    def __init__(self, drafter: ScriptedDrafter, prompt: Sequence[int]) -> None:
+        super().__init__(drafter, prompt)
+        self.states: list[HiddenStates] = []
+
+    def take_hidden(self, states: HiddenStates) -> None:
+        if self.states and states.first < self.states[-1].end:
+            raise ProtocolViolation(f"activations from position {states.first} on came twice")
+        self.states.append(states)
+
+    def propose(self, k: int) -> Proposal:
+        end = self.states[-1].end if self.states else 0
+        if end != len(self.history.tokens) - 1:
+            raise ProtocolViolation(f"activations end at {end}, the history at {len(self.history.tokens)}")
+        return super().propose(k)
