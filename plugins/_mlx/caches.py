@@ -1,8 +1,8 @@
 """A sequence's caches: mlx-lm's own where they can be cut, ours for windows, copies of what moves on.
 
 What mlx-lm's cache classes can do is asked by class, not by model. `KVCache` and its quantized kin are cut anywhere.
-`RotatingKVCache` becomes a `WindowCache`. `ArraysCache` holds a running state: its arrays are never written in place,
-so that a copy is a list of references. Whatever else a model brings can be fed and forgotten, nothing more.
+`RotatingKVCache` becomes a `WindowCache`. `ArraysCache` holds a running state: what an array holds is never written over
+while another array object refers to it, so that a copy is a list of such objects. Whatever else a model brings can be fed and forgotten, nothing more.
 """
 
 from __future__ import annotations
@@ -98,11 +98,16 @@ def arrays_of(caches: Sequence[Any]) -> list[Any]:
 
 def copied_states(caches: Sequence[Any]) -> list[list[Any]]:
     """The running states as they are now."""
-    return [list(cache.cache) for cache in leaves(caches) if type(cache) is ArraysCache]
+    return [_objects(cache.cache) for cache in leaves(caches) if type(cache) is ArraysCache]
 
 
 def put_states(caches: Sequence[Any], states: Sequence[list[Any]]) -> None:
     """Make the running states what `copied_states` gave."""
     running = (cache for cache in leaves(caches) if type(cache) is ArraysCache)
     for cache, state in zip(running, states, strict=True):
-        cache.cache = list(state)
+        cache.cache = _objects(state)
+
+
+def _objects(arrays: Sequence[Any]) -> list[Any]:
+    """New objects of the same memory: `a += b` changes the object `a`, and no other."""
+    return [None if array is None else array[...] for array in arrays]
