@@ -1,8 +1,9 @@
 """A sequence's caches: mlx-lm's own where they can be cut, ours for windows, copies of what moves on.
 
 What mlx-lm's cache classes can do is asked by class, not by model. `KVCache` and its quantized kin are cut anywhere.
-`RotatingKVCache` becomes a `WindowCache`. `ArraysCache` holds a running state: what an array holds is never written over
-while another array object refers to it, so that a copy is a list of such objects. Whatever else a model brings can be fed and forgotten, nothing more.
+`RotatingKVCache` becomes a `WindowCache`. `ArraysCache` holds a running state: nothing is written over while another
+array object refers to it, so that a copy is a list of such objects. Whatever else a model brings can be fed and
+forgotten, nothing more.
 """
 
 from __future__ import annotations

@@ -11,16 +11,19 @@ import pytest
 
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, accepted, ready
+from pilotfish.daemon.lab.mlx_models.gguf_as_mlx import add_gguf_as_mlx
 from pilotfish.hooks.errors import BrokenModel, EngineError, UnsupportedRequest
 from pilotfish.hooks.protocols import CertifiableVerifier, RefusesModels, TargetEngine
-from pilotfish.hooks.types import EngineOptions, EngineSetting, SamplingParams, TargetPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, SamplingParams, TargetPin
 from pilotfish.lab.conformance import VerifierConformance
 from pilotfish.lab.fakes import NoisyDrafter, fake_pin
+from pilotfish.manifests.pins import pin_model
 from pilotfish.manifests.quantization import Quantization
 from pilotfish.manifests.store import Store
 from pilotfish.plugins.drafters.suffix import SuffixDrafter
 from pilotfish.plugins.verifiers.mlx import MLXVerifier
 from tests.fakes.session import answer
+from tests.manifests.builders import smollm2_path
 from tests.plugins.verifiers import tiny_mlx as tiny
 from tests.plugins.verifiers.courses import course, ids, is_the_same_beside_another
 
@@ -79,6 +82,16 @@ def engine_for(pinned: PinOf) -> Iterator[EngineFor]:
     yield engine_for
     for engine in loaded.values():
         engine.close()
+
+
+@pytest.fixture(scope="module")
+def smollm2(store: Store) -> Iterator[CellEngine]:
+    """The packaged model with 4 bits, in widths that the check at load may have no time for."""
+    add_gguf_as_mlx(store, "smollm2:mlx", smollm2_path(), Quantization("affine", 64, 4))
+    lane = Lane("given", (1, 2, 4), EngineSetting(engine="mlx"))
+    engine = MLXVerifier().load(pin_model(store, "smollm2:mlx"), lane, EngineOptions(n_ctx=256, batch_size=BLOCK))
+    yield engine
+    engine.close()
 
 
 def random_ids(n: int, seed: int = 0) -> list[int]:
@@ -267,6 +280,17 @@ def test_tensors_that_do_not_make_the_model_are_a_broken_model(store: Store) -> 
         MLXVerifier().load(pin, None, EngineOptions())
     with pytest.raises(BrokenModel, match="changed since"):
         MLXVerifier().load(replace(pin, manifest_digest="sha256:0"), None, EngineOptions())
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=0.8, seed=5)], ids=["greedy", "seeded"])
+def test_smollm2_gives_the_rows_of_plain_decoding(smollm2: CellEngine, sampling: SamplingParams) -> None:
+    prompt = smollm2.tokenizer.encode("one two three four\none two three four\none two")
+    assert smollm2.tokenizer.encode("The capital of France is") == [504, 3575, 282, 4649, 314]
+    plain, _ = course(smollm2, prompt, 10, sampling=sampling)
+    assert course(smollm2, prompt, 10, ids(plain), seed=3, sampling=sampling)[0] == plain
+    request = GenerationRequest(tuple(prompt), replace(sampling, ignore_eos=True), n_predict=10)
+    assert answer(smollm2, request, [SuffixDrafter()]).ids == answer(smollm2, request).ids
 
 
 class TestConformance(VerifierConformance):
