@@ -11,6 +11,7 @@ from typing import Any
 
 _AFFINE = {"int4": 4, "q4": 4, "fp4": 4, "int8": 8, "q8": 8, "fp8": 8}  # Ollama's names; "fp4" is no float there
 _FLOATS = {"nvfp4": (16, 4), "mxfp4": (32, 4), "mxfp8": (32, 8)}  # group size, bits: each mode has one pair
+_MAX_DIGITS = 6  # of a group size
 _GROUP = 64  # of affine quantization where nothing is said
 _USUAL_BITS = {16: 4, 32: 4, 64: 4, 128: 8, 256: 8}  # by the group that 4 bits would have; Ollama groups by 64
 
@@ -46,7 +47,7 @@ class Quantization:
 def named(quant_type: str, group_size: str = "") -> Quantization | None:
     """The quantization that a blob's `quant_type` and `group_size` name; None for an empty or unknown type."""
     kind = quant_type.strip().lower()
-    group = int(group_size) if group_size.isdecimal() else 0
+    group = int(group_size) if len(group_size) <= _MAX_DIGITS and group_size.isdecimal() else 0
     if kind in _FLOATS:
         usual, bits = _FLOATS[kind]
         return Quantization(kind, group or usual, bits)

@@ -10,7 +10,7 @@ folder has one by one stay so, where Ollama's own `create` would stack them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,14 @@ class PlannedBlob:
 
     @property
     def size(self) -> int:
+        """Bytes of its tensors."""
         return sum(tensor.place.size for tensor in self.tensors.values())
+
+    @property
+    def linkable(self) -> FolderTensor | None:
+        """The tensor of which there is a file already that could be this blob."""
+        (name, tensor), *more = self.tensors.items()
+        return tensor if not more and tensor.alone and tensor.place.name == name else None
 
 
 def import_folder(
@@ -58,15 +65,20 @@ def import_folder(
     name is replaced. Raises UsageError for weights in a format that MLX does not have, BrokenModel for a folder that
     changes meanwhile, and WorldError where the disk has too little room.
     """
-    blobs = plan_blobs(folder) + ([_as_draft(blob) for blob in plan_blobs(draft)] if draft else [])
-    size = sum(blob.size for blob in blobs)
-    _need_room(root, size)
-    layers, done = [], 0
-    for blob in blobs:
-        progress(done, size)
-        layers.append(_write(root, blob))
-        done += blob.size
-    layers += _file_layers(root, folder, "") + (_file_layers(root, draft, DRAFT_FOLDER) if draft else [])
+    own, drafts = plan_blobs(folder), [_as_draft(blob) for blob in plan_blobs(draft)] if draft else []
+    _need_room(root, sum(blob.size for blob in own + drafts if not blob.linkable))
+    size, done = sum(blob.size for blob in own + drafts), 0
+
+    def written(blobs: Sequence[PlannedBlob]) -> Iterator[Layer]:
+        nonlocal done
+        for blob in blobs:
+            progress(done, size)
+            yield _write(root, blob)
+            done += blob.size
+
+    layers = [*written(own), *_file_layers(root, folder, "")]
+    if draft:
+        layers += [*written(drafts), *_file_layers(root, draft, DRAFT_FOLDER)]
     if template:
         layers.append(add_bytes(root, template.encode(), media.TEMPLATE))
     progress(size, size)
@@ -116,14 +128,14 @@ def _as_draft(blob: PlannedBlob) -> PlannedBlob:
 
 
 def _write(root: Path, blob: PlannedBlob) -> Layer:
-    (first, *more) = blob.tensors.items()
     try:
-        if not more and first[1].alone and first[1].place.name == first[0]:
-            return add_file(root, first[1].path, media.TENSOR, blob.name)
+        if blob.linkable:
+            return add_file(root, blob.linkable.path, media.TENSOR, blob.name)
         tensors = [_new(name, tensor) for name, tensor in blob.tensors.items()]
         return add_tensors(root, blob.name, tensors, blob.metadata)
     except BrokenModel as error:
-        raise BrokenModel(f"{first[1].path} changed while it was read: {error}") from error
+        source = next(iter(blob.tensors.values())).path
+        raise BrokenModel(f"{source} changed while it was read: {error}") from error
 
 
 def _new(name: str, tensor: FolderTensor) -> NewTensor:

@@ -95,13 +95,12 @@ class TensorLayers:
         bits = BITS[place.dtype]
         kind = np.dtype(_NUMPY.get(place.dtype, f"u{bits // 8}" if bits >= 8 else "u1"))
         shape = place.shape if bits >= 8 else (place.size,)
-        if not place.size:
-            return np.empty(shape, kind)
         try:
-            mapped = np.memmap(tensor.path, kind, "r", place.start, (place.size // kind.itemsize,))
+            if not place.size:
+                return np.empty(shape, kind)
+            return np.memmap(tensor.path, kind, "r", place.start, (place.size // kind.itemsize,)).reshape(shape)
         except (OSError, ValueError) as error:
             raise BrokenModel(f"{self._where(tensor)} cannot be mapped ({error}); pull the model again") from error
-        return mapped.reshape(shape)
 
     def dtype(self, name: str) -> str:
         """The tensor's type by safetensors' name: `BF16`, `F16`, `F32`, `U32`, ..."""

@@ -21,6 +21,7 @@ from pilotfish.manifests.tokenizer import DEFAULT_PRE, TokenizerFacts
 
 FORMAT = 1  # counted up when what enters the fingerprint changes
 TOKENIZER_JSON = "tokenizer.json"
+MAX_VOCAB = 1 << 24  # ids; the largest vocabulary known has 0.3 million
 SENTENCEPIECE_MODEL = "tokenizer.model"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
@@ -54,7 +55,7 @@ class TokenizerSettings:
         nested = self.model.get("text_config")
         tables = (nested, self.model) if isinstance(nested, Mapping) else (self.model,)
         found = (table.get("vocab_size") for table in tables)
-        return next((count for count in found if type(count) is int and 0 < count < 1 << 24), 0)
+        return next((count for count in found if type(count) is int and 0 < count <= MAX_VOCAB), 0)
 
 
 def read_layout(data: bytes, where: str) -> dict[str, Any]:
@@ -71,10 +72,9 @@ def read_layout(data: bytes, where: str) -> dict[str, Any]:
 def pin_tokenizer_json(layout: Mapping[str, Any], settings: TokenizerSettings, where: str) -> TokenizerPin:
     """The pin of a tokenizer.json that `read_layout` read. Raises BrokenModel for a vocabulary without sense."""
     try:
-        facts = _facts(layout, settings)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return _facts(layout, settings).pin()
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError, struct.error) as error:
         raise BrokenModel(f"{where} has no usable vocabulary ({error!r}); fetch the model again") from error
-    return facts.pin()
 
 
 def open_sentencepiece(data: bytes, where: str) -> Any:
@@ -134,6 +134,8 @@ def _facts(layout: Mapping[str, Any], settings: TokenizerSettings) -> TokenizerF
     added = {entry["id"]: entry for entry in layout.get("added_tokens") or ()}
     rows = _rows(model, added)
     count = max(max(rows, default=-1) + 1, settings.n_vocab)
+    if count > MAX_VOCAB:
+        raise ValueError(f"an id of {count - 1}")
     listed = [rows.get(token, (f"[PAD{token}]", _UNUSED, 0.0)) for token in range(count)]
     ids = {piece: token for token, (piece, _, _) in rows.items()}
     return TokenizerFacts(

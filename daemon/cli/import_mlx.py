@@ -52,9 +52,8 @@ def command(
             progress=lambda done, size: bar.update(task, completed=done, total=size),
         )
     size = filesize.decimal(store.manifest(wanted).size)
-    out.print(
-        f"{wanted.short} is in {store.root} ({size}). All about it: pilotfish models {wanted.short}", markup=False
-    )
+    told = f"{wanted.short} is in {store.root} ({size}). All about it: pilotfish models {wanted.short}"
+    out.print(told, markup=False, soft_wrap=True)
 
 
 def _need_free(store: Store, wanted: ModelName) -> None:

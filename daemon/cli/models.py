@@ -21,6 +21,7 @@ from pilotfish.daemon.config.paths import state_dir
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 
+_MANY = 8  # weight files that are listed one by one
 _WIDE = 1000  # columns where no terminal sets a limit
 
 
@@ -114,11 +115,18 @@ def _facts(model: ModelReport) -> Iterator[tuple[str, Text]]:
         "assistant": model.assistant,
         "context": f"{model.context_length} tokens" if model.context_length else "",
         "manifest": model.manifest_digest,
-        "weights": "\n".join(digest.removeprefix("sha256:") for digest in model.weights),
+        "weights": _weights(model.weights),
         "hashes": "checked" if model.verified else "",
         "tokenizer": model.tokenizer,
     }
     yield from ((title, Text(value)) for title, value in facts.items() if value)
+
+
+def _weights(digests: Sequence[str]) -> str:
+    """The digests, or how many there are: an MLX model has one for each tensor."""
+    if len(digests) > _MANY:
+        return f"{len(digests)} files; their digests: --json"
+    return "\n".join(digest.removeprefix("sha256:") for digest in digests)
 
 
 def _verdict(model: ModelReport) -> Text:

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.fuzz import campaign, files, wire
+from tests.fuzz import campaign, files, reading, wire
 from tests.fuzz.campaign import Case, Fault, Result, Usage
 from tests.fuzz.mutations import Mutator
 
@@ -90,18 +90,18 @@ def test_what_grows_is_a_finding() -> None:
 
 
 def test_a_reader_that_computes_for_too_long_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Endless(files.Files):
+    class Endless(reading.Files):
         def read(self, data: bytes) -> None:
             while True:
                 pass
 
-    monkeypatch.setattr(files, "SECONDS", 0.05)
+    monkeypatch.setattr(reading, "SECONDS", 0.05)
     with pytest.raises(Fault, match="of the processor"):
         Endless(tmp_path).take(Case("it", b""))
 
 
 def test_a_reader_that_raises_something_else_is_a_finding_that_names_the_place(tmp_path: Path) -> None:
-    class Surprising(files.Files):
+    class Surprising(reading.Files):
         def read(self, data: bytes) -> None:
             raise ZeroDivisionError
 

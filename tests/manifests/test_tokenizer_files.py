@@ -96,6 +96,8 @@ def test_a_sentencepiece_model_has_the_fingerprint_of_its_gguf(tmp_path: Path) -
         {"type": "BPE"},
         {"type": "BPE", "vocab": {"a": "b"}},
         {"type": "BPE", "vocab": 3},
+        {"type": "BPE", "vocab": {"a": 10**15}},
+        {"type": "BPE", "vocab": {"\ud83d": 0}},
         {"type": "Unigram", "vocab": [["a"]]},
         {"type": "BPE", "vocab": {"a": 0}, "merges": [3]},
     ],

@@ -129,3 +129,13 @@ def test_a_certified_model_names_the_engine_that_won(models, tmp_path):
     lane = Lane("lane", (1, 2, 3), EngineSetting(engine="ik"))
     CertificateStore(tmp_path / "state").put(certificate_of(identity, lane, engine="ik_llama.cpp 1"))
     assert "ik (ik_llama.cpp 1), as measured here" in models("tiny").stdout
+
+
+def test_an_mlx_model_shows_its_assistant_and_counts_its_tensors(tmp_path, monkeypatch):
+    monkeypatch.setenv("PILOTFISH_STATE", str(tmp_path / "state"))
+    names = ["draft.eh_proj.weight", *(f"layers.{i}" for i in range(10))]
+    layers = [(media.TENSOR, safetensors_bytes(name), name) for name in names]
+    write_model(tmp_path / "models", "mlx", layers, {"model_format": "safetensors"})
+    shown = CliRunner().invoke(cli, ["models", "--models", str(tmp_path / "models"), "mlx"]).stdout
+    assert "1 tensor; it needs the model's activations, by draft.eh_proj.weight" in shown
+    assert "11 files; their digests: --json" in shown

@@ -12,9 +12,9 @@ from pilotfish.daemon.drafters.local_host import admit_alone
 from pilotfish.daemon.drafthost.draft_protocol import parse_wanted
 from pilotfish.daemon.drafthost.served import Served
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import AdmissionRefused, ModelNotFound
+from pilotfish.hooks.errors import AdmissionRefused, ModelNotFound, UsageError
 from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
-from pilotfish.lab.fakes import ScriptedDrafter
+from pilotfish.lab.fakes import HiddenDrafter, ScriptedDrafter
 from tests.daemon.drafthost.clients import ANYWHERE, TARGET, WANTED, Client
 from tests.fakes.far import local_host, serving
 from tests.fakes.misbehaviour import RAISED
@@ -82,6 +82,12 @@ def test_what_does_not_fit_is_not_loaded():
     assert drafter.calls == []
     drafter.needs = None
     assert served.load(parse_wanted(WANTED)) == "ids"
+
+
+def test_a_drafter_on_activations_is_refused_by_its_name():
+    served = Served(HiddenDrafter(), Registry(Config()), local_host(Path("/nonexistent")))
+    with pytest.raises(UsageError, match="hidden asks for the target's activations, which are not sent"):
+        served.load(parse_wanted(WANTED))
 
 
 @pytest.mark.parametrize("error", RAISED)

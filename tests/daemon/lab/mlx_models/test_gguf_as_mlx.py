@@ -12,8 +12,11 @@ import pytest
 from pilotfish.daemon.lab.mlx_models.gguf_as_mlx import add_gguf_as_mlx
 from pilotfish.daemon.lab.mlx_models.random_mlx import LLAMA, add_random_model
 from pilotfish.hooks.errors import EngineError
+from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.quantization import Quantization
 from pilotfish.manifests.store import Store
+from pilotfish.manifests.tensor_folder import read_folder
+from pilotfish.manifests.tensor_import import import_folder
 from pilotfish.manifests.tensor_layers import TensorLayers
 from tests.manifests.builders import smollm2_path, tiny_gguf
 
@@ -88,6 +91,21 @@ def test_four_bits_are_stored_with_their_companions_and_said(smollm2: TensorLaye
     assert (
         np.corrcoef(last_row(built(layers)), last_row(built(smollm2)))[0, 1] > 0.7
     )  # their own rounding, on top of that of the file
+
+
+@pytest.mark.drafters
+def test_a_folder_of_mlx_lms_is_imported_with_its_quantization(store: Store, tmp_path: Path) -> None:
+    pytest.importorskip("mlx_lm")
+    utils = importlib.import_module("mlx_lm.utils")
+    model = built(TensorLayers.of(add_random_model(store, "random:plain"), store))
+    config = {**LLAMA, "vocab_size": 49152}
+    model, config = utils.quantize_model(model, config, group_size=32, bits=8)
+    utils.save_model(tmp_path, model)
+    utils.save_config(config, tmp_path / "config.json")
+    import_folder(store.root, ModelName.parse("imported"), read_folder(tmp_path))
+    layers = TensorLayers.of(store.manifest("imported"), store)
+    assert layers.quantization == layers.quantization_of("model.embed_tokens.weight") == Quantization("affine", 32, 8)
+    np.testing.assert_array_equal(last_row(built(layers)), last_row(model))
 
 
 @pytest.mark.drafters
