@@ -57,9 +57,8 @@ def _refuse_quantized(cache: Any, name: str, quantized: Quantized | None) -> Non
 
 
 def ring_of(window: int, block: int, cells: int) -> int:
-    """Places of a window's ring: for the window before a block, the block, and SPARE; one that never wraps if `cells`
-    are no more than that."""
-    return min(window - 1 + block + SPARE, max(cells + block, window))
+    """Places of a window's ring: for the window before a block, the block, and SPARE, or for all `cells`."""
+    return min(window - 1 + block + SPARE, cells + block)
 
 
 def leaves(caches: Sequence[Any]) -> Iterator[Any]:

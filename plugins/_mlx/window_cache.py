@@ -115,8 +115,8 @@ class WindowCache:
         self.offset, self.held, self._wide = first + keys.shape[2], first, None
 
     def _fits(self, count: int) -> bool:
-        """Whether the window before the first of `count` tokens is there after the last was written."""
-        return self.window - 1 + count <= self.ring
+        """Whether the window before the first of `count` more tokens is there after the last was written."""
+        return min(self.window - 1, self.offset) + count <= self.ring
 
     def _write(self, keys: Any, values: Any, position: int) -> None:
         start, count = position % self.ring, keys.shape[2]

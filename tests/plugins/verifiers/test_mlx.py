@@ -138,6 +138,17 @@ def test_the_edge_of_windows_and_the_end_of_their_ring_are_crossed(engine_for: E
     assert course(engine, prompt, 40, ids(plain), seed=1, sampling=SEEDED)[0] == plain
 
 
+def test_a_window_beyond_the_context_is_cut_like_any_other_memory(store: Store) -> None:
+    pin = tiny.write_tiny(store, "far", {**tiny.WINDOWED, "sliding_window": 4096})
+    engine = MLXVerifier().load(pin, None, EngineOptions(n_ctx=256, batch_size=BLOCK))
+    memory, prompt = engine._slots[0].context.memory, random_ids(60)
+    plain, _ = course(engine, prompt, 30)
+    assert (memory.ring, engine.lane.max_width > 1) == (0, True)
+    assert course(engine, prompt, 30, ids(plain), seed=1)[0] == plain
+    assert course(engine, random_ids(60)[:50], 4, cache_prompt=True)[1] == 49
+    engine.close()
+
+
 def test_windows_hold_what_a_cache_of_every_token_would(pinned: PinOf, engine_for: EngineFor) -> None:
     """The same window over cells that stand where mlx-lm's own cache has them: equal but for rounding."""
     import mlx.core as mx
