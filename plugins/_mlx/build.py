@@ -21,12 +21,17 @@ def fingerprint(state_dir: Path | None) -> str:
 
     Raises EngineMissing.
     """
-    folders = (_folder("mlx"), _folder("mlx_lm") / "models")
+    folders = (_folder("mlx"), mlx_lm_folder() / "models")
     if folders not in _fingerprints:
         libraries = [path for path in folders[0].rglob("*") if path.name.endswith(_LIBRARIES)]
         code = [*(folders[0] / "nn").rglob("*.py"), *folders[1].glob("*.py")]
         _fingerprints[folders] = library_fingerprint([*libraries, *code], state_dir)
     return _fingerprints[folders]
+
+
+def mlx_lm_folder() -> Path:
+    """Where mlx-lm is installed. Raises EngineMissing."""
+    return _folder("mlx_lm")
 
 
 def version() -> str:

@@ -12,6 +12,7 @@ from mlx_lm.utils import _get_classes
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.manifests.quantization import Quantization
 from pilotfish.manifests.tensor_layers import TensorLayers
+from pilotfish.plugins._mlx.model_classes import model_config, no_such_class
 
 MODES = ("affine", "nvfp4", "mxfp4", "mxfp8")
 
@@ -22,7 +23,7 @@ def build_model(layers: TensorLayers, name: str, floats: Any | None) -> Any:
     Raises EngineError where mlx-lm has no such model or this MLX no such number format, and BrokenModel where tensors
     are missing or of another shape; both name the model.
     """
-    config = _config(layers, name)
+    config = model_config(layers, name)
     model = _empty(config, name)
     weights = read_weights(layers)
     try:
@@ -59,35 +60,11 @@ def read_weights(layers: TensorLayers) -> dict[str, Any]:
     return found
 
 
-def why_unfit(layers: TensorLayers, name: str) -> str:
-    """Why mlx-lm has no such model; empty when it has one. Imports the model's code, builds nothing."""
-    try:
-        config = _config(layers, name)
-        _classes(config, name)
-    except (BrokenModel, EngineError) as error:
-        return str(error)
-    return ""
-
-
-def _config(layers: TensorLayers, name: str) -> dict[str, Any]:
-    config = layers.json("config.json")
-    if not isinstance(config.get("model_type"), str):
-        raise BrokenModel(f"{name}: its config.json names no model_type; pull the model again")
-    return config
-
-
 def _classes(config: dict[str, Any], name: str) -> tuple[Any, Any]:
-    if config.get("model_file"):
-        raise EngineError(
-            f"{name} brings code of its own ({config['model_file']}), which is not run; leave it to Ollama"
-        )
     try:
         found: tuple[Any, Any] = _get_classes(config)
     except ValueError as error:
-        kind = config["model_type"]
-        raise EngineError(
-            f"{name}: this mlx-lm has no model class for {kind!r}; update it, or leave it to Ollama"
-        ) from error
+        raise no_such_class(name, config) from error
     return found
 
 

@@ -20,6 +20,7 @@ from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, Lane,
 from pilotfish.plugins._cells.setting import check_setting
 from pilotfish.plugins._mlx import build
 from pilotfish.plugins._mlx.layers import layers_of
+from pilotfish.plugins._mlx.model_classes import demand_class
 from pilotfish.plugins._mlx.sizes import ModelSizes, footprint_of
 
 if TYPE_CHECKING:
@@ -53,15 +54,14 @@ class MLXVerifier:
         return load(self._dialect(pin), pin, lane, options)
 
     def unfit_for(self, pin: TargetPin, options: EngineOptions) -> str:
-        """Why `load` would refuse `pin`; empty when nothing speaks against it. Reads no weights."""
+        """Why `load` would refuse `pin`; empty when nothing speaks against it. Reads no weights, and imports no MLX."""
         try:
             layers = layers_of(pin)
             self.fingerprint(options.state_dir)
+            demand_class(layers, pin.name)
         except PilotfishError as error:
             return str(error)
-        from pilotfish.plugins._mlx.weights import why_unfit
-
-        return why_unfit(layers, pin.name)
+        return ""
 
     def probe(self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> CellProbe:
         """Load `pin` in `setting` for certification. Raises as `load`."""

@@ -278,6 +278,8 @@ def test_what_mlx_does_not_compute_is_refused_beforehand_and_at_load(store: Stor
     assert isinstance(verifier, RefusesModels)
     assert verifier.unfit_for(pinned("plain"), options) == ""
     odd = tiny.write_tiny(store, "odd", tiny.PLAIN, said={"model_type": "odd"})
+    renamed = tiny.write_tiny(store, "renamed", tiny.PLAIN, said={"model_type": "mistral"})  # mlx-lm's llama
+    assert verifier.unfit_for(renamed, options) == ""
     own = tiny.write_tiny(store, "own", tiny.PLAIN, said={"model_file": "modelling.py"})
     for pin, why in ((odd, "no model class for 'odd'"), (own, "brings code of its own"), (fake_pin(), "MLX computes")):
         assert why in verifier.unfit_for(pin, options)
