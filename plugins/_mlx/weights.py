@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import mlx.nn as nn
 from mlx_lm.utils import _get_classes
 
 from pilotfish.hooks.errors import BrokenModel, EngineError
-from pilotfish.manifests.quantization import Quantization
+from pilotfish.manifests.quantization import Quantization, of_shapes
 from pilotfish.manifests.tensor_layers import TensorLayers
 from pilotfish.plugins._mlx.model_classes import model_config, no_such_class
 
@@ -86,9 +87,19 @@ def _quantize(model: Any, weights: Mapping[str, Any], layers: TensorLayers, name
             return False
         stored = own.get(f"{path}.weight")
         found = layers.quantization_of(stored) if stored else layers.quantization
-        if found is None or not found.fits(weights[f"{path}.weight"].shape[-1], scales.shape[-1]):
+        columns, groups = weights[f"{path}.weight"].shape[-1], scales.shape[-1]
+        if f"{path}.biases" in weights and not (found and found.fits(columns, groups)):
+            found = of_shapes(columns, groups, found)
+        if found is None or not found.fits(columns, groups):
             raise BrokenModel(f"{name}: nothing says how {path}.weight is quantized; pull the model again")
-        return _checked(found, name)
+        how = _checked(found, name)
+        if f"{path}.global_scale" not in weights:
+            return how
+        if "global_scale" not in inspect.signature(module.to_quantized).parameters:
+            raise EngineError(
+                f"{name}: {path} has a scale for the whole tensor, which this MLX has not; leave it to Ollama"
+            )
+        return {**how, "global_scale": True}
 
     if any(key.endswith(".scales") for key in weights):
         nn.quantize(model, class_predicate=setting)
