@@ -55,7 +55,7 @@ lint: .venv/.lint ## Run ruff and mypy
 fuzz: .venv/.test ## Send broken requests to every server and have broken files read (about 10 minutes)
 	$(BIN)/python -m tests.fuzz
 
-test-drafters: .venv/.drafters ## Run the tests of the drafters that compute with MLX and tinygrad
+test-drafters: .venv/.drafters ## Run the tests of what computes with MLX and tinygrad
 	@command -v clang >/dev/null || { echo "tinygrad's CPU device needs clang. Debian and Ubuntu: sudo apt-get install clang; macOS: xcode-select --install"; exit 1; }
 	$(PYTEST) -m drafters
 

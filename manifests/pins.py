@@ -13,6 +13,7 @@ from pilotfish.manifests.digests import Digest, blob_digest
 from pilotfish.manifests.fingerprints import file_digest, known_digest, tokenizer_pin, verify_blob
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.manifest import Manifest
+from pilotfish.manifests.manifest_paths import manifest_at
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
 from pilotfish.manifests.tensor_facts import describe_tensors
@@ -56,9 +57,11 @@ def pin_file(
 
     If the file is a blob of a store (`store`, or the one its path lies in), the pin is that of the model that refers to
     it; where several do, of the one whose name sorts first. With `blob`, which is what `blob_of` found at the path, no
-    manifest is looked for again. A bare file is pinned under its own name, and is always hashed because no name vouches
-    for it. Raises BrokenModel.
+    manifest is looked for again. A manifest's own path stands for its model. A bare file is pinned under its own name,
+    and is always hashed because no name vouches for it. Raises BrokenModel.
     """
+    if (named := manifest_at(path)) is not None:
+        return pin_manifest(*named, state_dir, verify=verify)
     digest = blob_digest(path) or blob_digest(path.resolve())
     store = store or Store.of_blob(path)
     if store and digest and blob is None:

@@ -39,6 +39,12 @@ class DrafterTable:
             raise ConfigError(f"{self._where}.{key}: expected a number from {low:g} to {high:g}, got {value!r}")
         return float(value)
 
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._table.get(key, default)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{self._where}.{key}: expected true or false, got {value!r}")
+        return value
+
     def integers(self, key: str) -> tuple[int, ...]:
         """A list of whole numbers, none negative; empty when the key is absent."""
         value = self._table.get(key, ())

@@ -4,14 +4,16 @@ Measured on x86-64 CPUs, with libllama: caches of two types keep every width on 
 no cost; which code multiplies weights depends on the width for K-quants and F16, and on repacking and the tiled
 kernels for K-quants. With ik_llama.cpp all widths up to 31 agree in every number format while flash attention is off,
 and with it all from 2 to 24, which is faster in long contexts where a plain step of two costs little more than one;
-cache types stay what the launch asked for, and quantized values need flash attention.
+cache types stay what the launch asked for, and quantized values need flash attention. Of MLX nothing was measured but
+processors, where it has one class of widths in either way to attend: its own operation, single products, and cells of
+8 bits are tried in this order.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pilotfish.daemon.config.types import STOCK_ENGINE
+from pilotfish.daemon.config.types import STOCK_ENGINE, TENSOR_ENGINE
 from pilotfish.hooks.types import EngineOptions, EngineSetting
 
 MIXED_CACHES = (("bf16", "f16"), ("q8_0", "f16"), ("f16", "bf16"), ("q8_0", "q8_0"))
@@ -25,6 +27,8 @@ def stock_setting(options: EngineOptions, engine: str) -> EngineSetting:
 
     Another engine than stock's is measured against its own plain decoding in the one setting that is known to be exact.
     """
+    if engine == TENSOR_ENGINE:
+        return EngineSetting(*_caches(options), options.flash_attention is not False, engine=engine)
     if engine != STOCK_ENGINE:
         flash = bool(options.cache_type_k or options.cache_type_v) and options.flash_attention is not False
         return EngineSetting(*_caches(options), flash, engine=engine)
@@ -33,7 +37,7 @@ def stock_setting(options: EngineOptions, engine: str) -> EngineSetting:
 
 def prompt_block(options: EngineOptions, engine: str) -> int:
     """Tokens that the engine is fed at once while it reads a prompt."""
-    on_processor = engine != STOCK_ENGINE and not options.gpu_layers
+    on_processor = engine not in (STOCK_ENGINE, TENSOR_ENGINE) and not options.gpu_layers
     return min(options.batch_size, IK_PROMPT_BLOCK) if on_processor else options.batch_size
 
 
@@ -47,6 +51,8 @@ def candidates(options: EngineOptions, engine: str, *, weights_first: bool) -> l
 
     The first is the same either way; then come its variants of weight products, or the other caches.
     """
+    if engine == TENSOR_ENGINE:
+        return _of_mlx(options)
     if engine != STOCK_ENGINE:
         plain = stock_setting(options, engine)
         with_flash = replace(plain, flash_attention=options.flash_attention is not False)
@@ -62,3 +68,11 @@ def candidates(options: EngineOptions, engine: str, *, weights_first: bool) -> l
         found.append(EngineSetting(*own, False, engine=engine))
     stock = stock_setting(options, engine)
     return [setting for setting in found if setting != stock]
+
+
+def _of_mlx(options: EngineOptions) -> list[EngineSetting]:
+    plain = stock_setting(options, TENSOR_ENGINE)
+    products = replace(plain, flash_attention=False)
+    small = replace(plain, cache_type_k="q8_0", cache_type_v="q8_0")
+    asked = options.cache_type_k or options.cache_type_v
+    return list(dict.fromkeys((plain, products, *([] if asked else [small]))))

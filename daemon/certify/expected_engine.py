@@ -27,7 +27,7 @@ def engine_of(config: Config, state_dir: Path | None) -> EngineOf:
     def named(pin: TargetPin) -> str:
         mine = config.for_model(pin.name)
         try:
-            verifiers = fit_verifiers(registry, mine.engines, options)
+            verifiers = fit_verifiers(registry, mine.engines_for(pin.format), options)
         except EngineError as error:
             return str(error)
         found = find_lane(pin, verifiers, options, mine.speculation.parity)

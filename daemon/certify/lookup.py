@@ -13,6 +13,7 @@ from pilotfish.daemon.certify.candidates import stock_setting
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, identity_for
 from pilotfish.daemon.certify.lanes import ALL_WIDTHS
 from pilotfish.daemon.certify.suitability import Suitability, too_far
+from pilotfish.daemon.config.types import STOCK_ENGINE
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import RefusesModels, Verifier
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, TargetPin
@@ -166,5 +167,8 @@ def _unchecked(options: EngineOptions, engine: str) -> Lane:
 
 def _plain_stock(options: EngineOptions, engine: str) -> Lane:
     setting = stock_setting(options, engine)
+    if engine != STOCK_ENGINE:
+        reason = f'the config says parity = "stock", which {engine} cannot promise'
+        return Lane(setting.title, (1,), setting, parity=Parity.NONE, reason=reason)
     reason = 'the config says parity = "stock" and there is no certificate yet: pilotfish certify makes one'
     return Lane(setting.title, (1,), setting, parity=Parity.STOCK, reason=reason)

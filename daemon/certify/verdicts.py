@@ -11,8 +11,11 @@ from pilotfish.daemon.certify.certificate import Certificate, CertificateStore
 from pilotfish.daemon.certify.device import device_name
 from pilotfish.daemon.certify.expected_engine import EngineOf
 from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
+from pilotfish.daemon.config.types import TENSOR_ENGINE, Config
+from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound
-from pilotfish.hooks.types import TargetPin
+from pilotfish.hooks.protocols import RefusesModels
+from pilotfish.hooks.types import EngineOptions, TargetPin
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.audit import Audit, audit_model
 from pilotfish.manifests.fingerprints import known_digest
@@ -139,6 +142,8 @@ def _describe(
         pin = pin_manifest(store, manifest, state_dir, verify=verify)
         known = verify or (tensors.verified_before(state_dir) if tensors else _is_known(pin, state_dir))
         report = replace(report, tokenizer=pin.tokenizer.fingerprint, verified=known)
+    if obstacle and tensors and pin:
+        return _beside_ollama(report, pin, obstacle, state_dir, engine_of)
     if obstacle:
         return replace(report, verdict=f"no: {obstacle[0]}", reason=obstacle[1])
     left = LeftToStock(state_dir, store.blob(layers[0], manifest.name)).newest() if layers else None
@@ -151,6 +156,29 @@ def _describe(
     if left:
         return replace(report, verdict="no: left to stock", limits=limits)
     return replace(report, verdict="checked at load" if limits else "yes", limits=limits)
+
+
+def _beside_ollama(
+    report: ModelReport,
+    pin: TargetPin,
+    obstacle: tuple[str, str],
+    state_dir: Path | None,
+    engine_of: EngineOf | None,
+) -> ModelReport:
+    """An MLX model: no overlay reaches Ollama's engine for it, and our own server may have one."""
+    verifier = Registry.built_in(Config()).verifier(TENSOR_ENGINE)
+    options, missing = EngineOptions(state_dir=state_dir), f"there is no engine {TENSOR_ENGINE}"
+    if why := verifier.unfit_for(pin, options) if isinstance(verifier, RefusesModels) else missing:
+        return replace(report, verdict=f"no: {obstacle[0]}", reason=f"{obstacle[1]}: {why}")
+    made = _certificate(report, state_dir)
+    reason = "an MLX model (safetensors): pilotfish serve speculates with it; under Ollama its own MLX runner serves it"
+    return replace(
+        report,
+        verdict="pilotfish serve",
+        reason=reason,
+        engine=engine_of(pin) if engine_of else "",
+        certificate=made.summary() if made else "",
+    )
 
 
 def _certificate(report: ModelReport, state_dir: Path | None) -> Certificate | None:
@@ -204,7 +232,7 @@ def _with_tensors(report: ModelReport, facts: MLXFacts) -> ModelReport:
 def _obstacle(audit: Audit, files: list[GGUFMetadata]) -> tuple[str, str] | None:
     """Why pilotfish cannot speculate for this model, in two words and in a sentence; None when it can."""
     if audit.route == "mlx":
-        served = "Ollama's own MLX runner serves it, which pilotfish does not replace"
+        served = "Ollama's own MLX runner serves it, and pilotfish cannot"
         return "MLX model", f"an MLX model (safetensors): {served}"
     if audit.route == "none":
         return "no weights", "no weights in its manifest; pull the model again"

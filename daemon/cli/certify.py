@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pilotfish.daemon.cli.certificate_table import show
 from pilotfish.daemon.cli.console import err, out
-from pilotfish.daemon.config.types import AUTO, CHOICES, STOCK_ENGINE, engines_of
+from pilotfish.daemon.config.types import AUTO, CHOICES, STOCK_ENGINE, TENSOR_ENGINE, TENSORS, engines_of
 
 if TYPE_CHECKING:
     from pilotfish.daemon.certify.certificate import Certificate
@@ -73,7 +73,7 @@ def command(
     if wanted is Parity.STOCK and engine not in (None, AUTO, STOCK_ENGINE):
         raise click.UsageError(f'parity "stock" is for the engine {STOCK_ENGINE} alone: {engine} has other kernels')
     registry = Registry.load(settings)
-    verifiers = fit_verifiers(registry, engines_of(STOCK_ENGINE if wanted is Parity.STOCK else choice), options)
+    verifiers = fit_verifiers(registry, _engines(pin, STOCK_ENGINE if wanted is Parity.STOCK else choice), options)
     for remark in registry.remarks:
         err.print(f"not among the engines: {remark}", style="yellow", markup=False, soft_wrap=True)
     regressions = [read_reproduction(path) for path in probes]
@@ -93,6 +93,10 @@ def command(
     else:
         show(certificate)
         out.print(_kept(certificate, path), style="dim", markup=False)
+
+
+def _engines(pin: TargetPin, choice: str) -> tuple[str, ...]:
+    return (TENSOR_ENGINE,) if pin.format == TENSORS else engines_of(choice)
 
 
 def _kept(certificate: Certificate, path: Path | None) -> str:

@@ -16,6 +16,11 @@ PROMPTS = ("fast", "lane")
 TEMPLATES = ("ollama", "own", "upstream")
 STOCK_ENGINE = "llama"  # the verifier that computes with the library of plain Ollama
 ENGINES = {STOCK_ENGINE: "pip install 'pilotfish[llama]'", "ik": "pip install 'pilotfish[ik]'"}  # and how to get them
+TENSORS, TENSOR_ENGINE = (
+    "safetensors",
+    "mlx",
+)  # a format that one verifier alone computes, whatever is chosen for others
+REMEDIES = {**ENGINES, TENSOR_ENGINE: "pip install 'pilotfish[mlx]'"}
 AUTO = "auto"  # of these the one that is measured to be the fastest for a model
 CHOICES = (AUTO, *ENGINES)
 MAX_WIDTH = 64
@@ -124,6 +129,10 @@ class Config:
     def engines(self) -> tuple[str, ...]:
         """The verifiers that may compute, by registry name: stock's ids come from stock's own library only."""
         return engines_of(STOCK_ENGINE if self.speculation.parity == "stock" else self.engine.choice)
+
+    def engines_for(self, model_format: str) -> tuple[str, ...]:
+        """Those of them that compute models of this format, as a pin has it."""
+        return (TENSOR_ENGINE,) if model_format == TENSORS else self.engines
 
     @property
     def why_not_chosen(self) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE
+from pilotfish.daemon.config.types import REMEDIES, STOCK_ENGINE
 from pilotfish.daemon.registry import accelerators
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError, EngineMissing, PilotfishError
@@ -20,7 +20,7 @@ def chosen_verifier(registry: Registry, name: str) -> Verifier:
     """The verifier `name`. Raises EngineError with the remedy when there is none."""
     verifier = registry.verifier(name)
     if verifier is None:
-        remedy = ENGINES.get(name)
+        remedy = REMEDIES.get(name)
         raise EngineMissing(f"no verifier is named {name!r}" + (f"; install it with: {remedy}" if remedy else ""))
     return verifier
 

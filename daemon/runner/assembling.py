@@ -17,6 +17,7 @@ from pilotfish.daemon.drafters.memory_budget import memory_budget_for
 from pilotfish.daemon.drafters.promotions import Promotions
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import keep_conversations, remember_conversations
+from pilotfish.daemon.runner.described_model import Described, described
 from pilotfish.daemon.runner.gain import NothingToGain, awaits_certificate, demand_company, demand_drafts
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.long_prompts import read_long_prompts
@@ -24,7 +25,6 @@ from pilotfish.daemon.runner.model_card import ModelCard
 from pilotfish.daemon.runner.projector import projector_of
 from pilotfish.hooks.protocols import HasSlots, TargetEngine
 from pilotfish.hooks.types import EngineOptions, TargetPin
-from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 
 log = logging.getLogger("pilotfish.runner")
 
@@ -55,7 +55,7 @@ def assembled(
     _tell(loaded, certified=certificate is not None)
     costs = CostModel(engine.lane.widths, going_back_of(engine))
     costs.seed(certificate.costs if certificate else ())
-    card = replace(_card(launch, pin, engine, read_metadata(launch.model)), certification=loaded.job)
+    card = replace(_card(launch, pin, engine, described(launch.model)), certification=loaded.job)
     memory = memory_budget_for(pin, verifier, options, loaded.before)
     remember_conversations(engine, launch.cache_ram, config.engine.cache_ram_share, memory.free)
     read_long_prompts(engine, config.engine.prompts, memory.free)
@@ -92,7 +92,7 @@ def _demand_gain(generator: Generator, loaded: LoadedTarget) -> None:
         raise
 
 
-def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: GGUFMetadata) -> ModelCard:
+def _card(launch: Launch, pin: TargetPin, engine: TargetEngine, metadata: Described) -> ModelCard:
     named = CHATML if launch.chat_template == "chatml" else launch.chat_template
     template = ChatTemplate.of_model(named or metadata.chat_template, pin.tokenizer, engine.tokenizer)
     return ModelCard(

@@ -20,6 +20,7 @@ from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.blob_users import Blob, blob_of
+from pilotfish.manifests.manifest_paths import name_at
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 DEFAULT_CONTEXT = 4096  # tokens, when the launch does not say (or says 0)
@@ -62,8 +63,12 @@ class Launch:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The models that Ollama may be asking for: all with these weights. Needs `with_users`."""
-        return tuple(user.name.short for user in self.blob.users) if self.blob else ()
+        """The models that Ollama may be asking for: all with these weights, or the one whose manifest `model` is.
+
+        Needs `with_users`.
+        """
+        named = name_at(self.model)
+        return tuple(user.name.short for user in self.blob.users) if self.blob else (named.short,) if named else ()
 
     def with_users(self) -> Launch:
         """The same launch with its `blob`. Opens every manifest of the store: to be asked once in a process."""

@@ -55,10 +55,10 @@ def load(
     _import_numpy()
     registry = Registry.load(config)
     options = launch.engine_options(state_dir)
-    verifiers = fit_verifiers(registry, config.engines, options)
+    pin = pin_file(launch.model, state_dir, blob=launch.blob)
+    verifiers = fit_verifiers(registry, config.engines_for(pin.format), options)
     if must_gain:
         demand_device(registry, verifiers, options, stock_devices)
-    pin = pin_file(launch.model, state_dir, blob=launch.blob)
     if config.why_not_chosen:
         log.info("%s: %s", pin.name, config.why_not_chosen)
     registry.notify_pinned(pin)

@@ -20,13 +20,15 @@ class CellMemory:
 
     With a `window`, some layers only see that many tokens back, and their cells stand in a ring of `ring` of them (0:
     there is room for all). With `running`, some layers keep a state instead of cells: it leads back to the last
-    `snapshots` tokens of the forward before, and to places that were marked.
+    `snapshots` tokens of the forward before, and to places that were marked. With `placed` a ring's cells always stand
+    at their position modulo its size.
     """
 
     window: int = 0
     ring: int = 0
     running: bool = False
     snapshots: int = 0
+    placed: bool = False
 
     @property
     def restores(self) -> bool:
@@ -39,7 +41,7 @@ class CellMemory:
         Where a ring ends in the middle of what is cut, the library goes on at its beginning, and every cell from there
         on stands elsewhere than without the cut: rows then differ in their last bits.
         """
-        return self.ring - size % self.ring if self.ring else None
+        return self.ring - size % self.ring if self.ring and not self.placed else None
 
     def least(self, longest: int, margin: int, held: int = 0) -> int:
         """The fewest cells, besides none, that a cut may leave after there were `longest`.

@@ -6,11 +6,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from pilotfish.hooks.protocols import Tokenizer
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.forward_watch import ForwardWatch
 from pilotfish.plugins._cells.prompt_reading import PromptReader
-from pilotfish.plugins._cells.tokenizer import CellTokenizer
+
+
+class EngineTokenizer(Tokenizer, Protocol):
+    """A loaded model's own."""
+
+    n_vocab: int
+
+    def end_tokens(self) -> frozenset[int]:
+        """Every id that ends a generation."""
+        ...
+
+    def close(self) -> None:
+        """The model is about to be freed."""
+        ...
 
 
 class Sampler(Protocol):
@@ -38,7 +52,7 @@ class Model(Protocol):
     """Loaded weights. Contexts are closed before it is."""
 
     @property
-    def tokenizer(self) -> CellTokenizer:
+    def tokenizer(self) -> EngineTokenizer:
         """The model's own."""
         ...
 
@@ -102,6 +116,10 @@ class Dialect(Protocol):
 
     def candidates(self, pin: TargetPin) -> tuple[int, ...]:
         """The widths above 1 that the check at load tries."""
+        ...
+
+    def experts(self, pin: TargetPin) -> int:
+        """How many experts a layer has; 0 for none. Raises BrokenModel."""
         ...
 
     def one_row_differs(self, pin: TargetPin) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pilotfish.plugins._cells.context import Batch, CellContext
+from pilotfish.plugins._cells.context import CellContext
+from pilotfish.plugins._cells.library_context import Batch, LibraryContext
 
 
 class JointForward:
@@ -37,6 +38,7 @@ class JointForward:
             at = end
         batch.struct.n_tokens = at
         first = blocks[0][0]
+        assert isinstance(first, LibraryContext)
         if code := self._decode(first.handle, batch.struct):
             first.fail(code)
         for i, (context, _) in enumerate(blocks):
@@ -49,5 +51,6 @@ class JointForward:
 
 def joint_forward(contexts: Sequence[CellContext], capacity: int) -> JointForward | None:
     """None where the contexts cannot be in one forward."""
-    shared = len(contexts) > 1 and all(context.handle is contexts[0].handle for context in contexts)
-    return JointForward(contexts[0].library, capacity) if shared else None
+    first = contexts[0]
+    shared = len(contexts) > 1 and all(context.handle is first.handle for context in contexts)
+    return JointForward(first.library, capacity) if shared and isinstance(first, LibraryContext) else None

@@ -20,7 +20,6 @@ from pilotfish.plugins._cells.engine import CellEngine
 from pilotfish.plugins._cells.joint_check import NoTimeLeft, Together, check_together
 from pilotfish.plugins._cells.joint_forward import JointForward, joint_forward
 from pilotfish.plugins._cells.lane_check import PADDED, LaneCheck, check
-from pilotfish.plugins._cells.memory_layers import experts
 from pilotfish.plugins._cells.setting import default_threads
 from pilotfish.plugins._cells.slot import CellSlot
 
@@ -53,8 +52,8 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
         slots = [_slot(one, block, lane, can_rollback=not obstacle) for one in contexts]
         alone = obstacle or contexts[0].memory.restores  # what was taken back is forwarded again, alone
         joint = None if alone else joint_forward(contexts, contexts[0].max_width)
-        together = _together(joint, contexts, pin, lane, options, build) if joint else {}
-        fact = _lane_fact(contexts[0], pin, setting, options, build)
+        fact = _lane_fact(contexts[0], pin, setting, options, build, dialect.experts(pin))
+        together = _together(joint, contexts, pin, lane, options, fact) if joint else {}
         return CellEngine(
             model,
             lane,
@@ -119,12 +118,12 @@ def _together(
     pin: TargetPin,
     lane: Lane,
     options: EngineOptions,
-    build: EnginePin,
+    fact: str,
 ) -> Together:
     """How many sequences may share a forward of each width: by the check, or as it was remembered."""
     remembered, stamp = Remembered(options.state_dir), stamp_of(pin.path)
     decides = [len(contexts), joint.capacity, list(lane.widths)]
-    fact = f"together {decides} {_lane_fact(contexts[0], pin, lane.setting, options, build)}"
+    fact = f"together {decides} {fact}"
     if (known := _as_together(remembered.get(pin.path, fact, stamp), lane, len(contexts))) is not None:
         return known
     try:
@@ -164,10 +163,11 @@ def _find_lane(
         return LaneCheck((1,), False, NO_SNAPSHOTS if context.max_width > 1 else REFUSED)
     remembered, stamp = Remembered(options.state_dir), stamp_of(pin.path)
     alone = dialect.one_row_differs(pin)
-    fact = _lane_fact(context, pin, setting, options, build) + (" padded" if alone else "")
+    many = dialect.experts(pin)
+    fact = _lane_fact(context, pin, setting, options, build, many) + (" padded" if alone else "")
     if (known := _as_check(remembered.get(pin.path, fact, stamp), dialect.room)) is not None:
         return known
-    found = check(context, candidates, experts=experts(pin) > 0, alone=alone)
+    found = check(context, candidates, experts=many > 0, alone=alone)
     if found.complete:
         remembered.put(pin.path, fact, stamp, asdict(found))
     log.info("%s: widths %s in %s %s", pin.name, found.widths, setting.title, found.reason)
@@ -175,7 +175,12 @@ def _find_lane(
 
 
 def _lane_fact(
-    context: CellContext, pin: TargetPin, setting: EngineSetting, options: EngineOptions, build: EnginePin
+    context: CellContext,
+    pin: TargetPin,
+    setting: EngineSetting,
+    options: EngineOptions,
+    build: EnginePin,
+    experts: int,
 ) -> str:
     """What a check is remembered as: whatever decides which code computes, so that any change means a new check."""
     weights = [(weight.digest, weight.size, weight.path.stat().st_mtime_ns) for weight in pin.weights]
@@ -185,8 +190,8 @@ def _lane_fact(
     decides = [weights, build.fingerprint, asdict(setting), threads, options.gpu_layers, environment, long_enough]
     if context.memory != CELLS:
         decides.append(asdict(context.memory))
-    if many := experts(pin):
-        decides.append(["experts", many])
+    if experts:
+        decides.append(["experts", experts])
     if options.main_gpu is not None:
         decides.append(options.main_gpu)
     return f"lane {hashlib.sha256(json.dumps(decides).encode()).hexdigest()}"

@@ -6,10 +6,10 @@ import numpy as np
 
 from pilotfish.hooks.types import TokenLogprob
 from pilotfish.plugins._cells.context import Logits
-from pilotfish.plugins._cells.tokenizer import CellTokenizer
+from pilotfish.plugins._cells.dialect import EngineTokenizer
 
 
-def token_logprob(row: Logits, token: int, n: int, tokenizer: CellTokenizer) -> TokenLogprob:
+def token_logprob(row: Logits, token: int, n: int, tokenizer: EngineTokenizer) -> TokenLogprob:
     """`token` and the `n` most probable tokens of `row` `(n_vocab,)`, in nats, most probable first."""
     best = _most_probable(row, n)
     peak = float(row.max())

@@ -12,7 +12,6 @@ from pilotfish.plugins._cells.context import CellContext, digest_of
 from pilotfish.plugins._cells.dialect import Dialect, Model
 from pilotfish.plugins._cells.forward_watch import ForwardWatch
 from pilotfish.plugins._cells.joint_price import CELLS, DEPTH, joint_step
-from pilotfish.plugins._cells.memory_layers import experts
 
 
 class CellProbe:
@@ -140,7 +139,7 @@ def open_probe(
     try:
         context = model.context(setting, options, max_width)
         build = dialect.engine_pin(options.state_dir)
-        obstacle, many = model.obstacle(context), experts(pin) > 0
+        obstacle, many = model.obstacle(context), dialect.experts(pin) > 0
         return CellProbe(model, context, build, obstacle, setting, options, experts=many)
     except BaseException:
         if context is not None:

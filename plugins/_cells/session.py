@@ -24,12 +24,11 @@ from typing import TypeVar
 from pilotfish.hooks.errors import EngineError, ProtocolViolation
 from pilotfish.hooks.history import History
 from pilotfish.hooks.types import Ack, Lane, TokenLogprob
-from pilotfish.plugins._cells.dialect import Sampler
+from pilotfish.plugins._cells.dialect import EngineTokenizer, Sampler
 from pilotfish.plugins._cells.kept_ids import KeptIds
 from pilotfish.plugins._cells.logprobs import token_logprob
 from pilotfish.plugins._cells.shift import shift
 from pilotfish.plugins._cells.slot import CellSlot
-from pilotfish.plugins._cells.tokenizer import CellTokenizer
 
 T = TypeVar("T")
 
@@ -54,7 +53,7 @@ class CellSession:
         prompt: array[int],
         sampler: Sampler,
         lane: Lane,
-        tokenizer: CellTokenizer,
+        tokenizer: EngineTokenizer,
         on_close: Callable[[], None],
     ) -> None:
         self.slot, self.slot_id = slot, slot_id

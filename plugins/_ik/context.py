@@ -6,7 +6,8 @@ import ctypes
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.plugins._cells.context import Bytes, CellContext
+from pilotfish.plugins._cells.context import Bytes
+from pilotfish.plugins._cells.library_context import LibraryContext
 from pilotfish.plugins._ik.library import Library, log
 
 _TURNING = (-1, 0, 2)  # kinds of positions: none at all, and the two with one number for each token
@@ -15,7 +16,7 @@ _COMPRESSED = (b"deepseek2", b"glm-dsa")  # architectures whose keys are not kep
 _NO_FLAGS = 0  # the whole state
 
 
-class IkContext(CellContext):
+class IkContext(LibraryContext):
     """Owns a `llama_context`."""
 
     def __init__(self, library: Library, model: Any, params: Any, name: str, max_width: int) -> None:

@@ -11,6 +11,7 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.forward_watch import ForwardWatch
+from pilotfish.plugins._cells.memory_layers import experts
 from pilotfish.plugins._cells.sampling import CellSampler
 from pilotfish.plugins._cells.setting import CELL_BLOCK, cache_type, default_threads
 from pilotfish.plugins._cells.tokenizer import CellTokenizer, TokenizerCalls
@@ -119,6 +120,9 @@ class IkDialect:
 
     def candidates(self, pin: TargetPin) -> tuple[int, ...]:
         return WIDTHS
+
+    def experts(self, pin: TargetPin) -> int:
+        return experts(pin)
 
     def one_row_differs(self, pin: TargetPin) -> bool:
         return False

@@ -25,6 +25,8 @@ _seen: dict[tuple[str, tuple[int, ...]], TrialResult] = {}  # for those who have
 
 def check_model(pin: TargetPin, setting: EngineSetting, state_dir: Path | None) -> None:
     """Raise BrokenModel or EngineError unless the library can compute `pin` in `setting`."""
+    if pin.format != "gguf":
+        raise EngineError(f"{pin.name} is a {pin.format} model, and ik_llama.cpp computes GGUFs; leave this one to mlx")
     if len(pin.weights) > 1:
         raise EngineError(f"{pin.name}: ik_llama.cpp opens models of one file; leave this one to libllama")
     key, value = (cache_type(pin, kind, IK_CACHE_TYPES) for kind in (setting.cache_type_k, setting.cache_type_v))

@@ -7,7 +7,8 @@ from typing import Any
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.inspection import CellsPart
-from pilotfish.plugins._cells.context import Bytes, CellContext, digest_of
+from pilotfish.plugins._cells.context import Bytes, digest_of
+from pilotfish.plugins._cells.library_context import LibraryContext
 from pilotfish.plugins._cells.setting import CELL_BLOCK
 from pilotfish.plugins._llama import shifting
 from pilotfish.plugins._llama.half_floats import BF16, F16
@@ -17,7 +18,7 @@ from pilotfish.plugins._llama.sequence_state import UnknownLayout, parse
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 
-class LlamaContext(CellContext):
+class LlamaContext(LibraryContext):
     """One sequence of a `llama_context`."""
 
     def __init__(self, model: Any, handle: Any, params: Any, name: str, max_width: int, sequence: int) -> None:

@@ -11,6 +11,8 @@ from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 from mlx_lm.utils import load_model
 
 from pilotfish.hooks.errors import EngineError
+from pilotfish.manifests.tensor_layers import TensorLayers
+from pilotfish.plugins._mlx.weights import build_model
 from pilotfish.plugins.drafters._drafter_thread import DrafterThread
 from pilotfish.plugins.drafters._mlx_device import device_of, float_type
 from pilotfish.plugins.drafters._mlx_gguf import load_gguf
@@ -76,6 +78,13 @@ class MLXModel:
 def _most_likely(row: Any) -> Any:
     """The greatest of `row` `(n_vocab,)` and its softmax, not computed yet."""
     return mx.argmax(row), mx.exp(mx.max(row) - mx.logsumexp(row))
+
+
+def load_layers(layers: TensorLayers, name: str, device: str) -> tuple[Any, Any]:
+    """The model in a store's tensors, and the device it computes on. Raises EngineError or BrokenModel."""
+    where = device_of(device)
+    with mx.stream(where):
+        return build_model(layers, name, float_type(where) if where.type == mx.DeviceType.cpu else None), where
 
 
 def load(path: Path, device: str) -> tuple[Any, Any]:

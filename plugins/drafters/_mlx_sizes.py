@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.errors import BrokenModel
+from pilotfish.manifests.safetensors import BITS
+from pilotfish.manifests.tensor_layers import TensorLayers
 from pilotfish.plugins.drafters._gguf_shape import ModelShape
 
 QUANTIZED = ("Q4_0", "Q4_1", "Q8_0")  # what MLX keeps of a GGUF as it is
+FLOATS = ("F16", "BF16", "F32")
 BLOCK = 128  # tokens of a forward that only fills the cache
 LAST = 16  # at most so many tokens in the last forward, which computes a row of logits for each of them
 
@@ -44,8 +48,24 @@ def sizes_of_gguf(shape: ModelShape, float_size: int) -> Sizes:
 
 
 def sizes_of_folder(folder: Path) -> Sizes:
-    """What config.json leaves out is taken from what it says, as the models do. Raises BrokenModel."""
-    config = _read_config(folder)
+    """Of an MLX folder. Raises BrokenModel."""
+    return _sizes(_read_config(folder), sum(path.stat().st_size for path in folder.glob("model*.safetensors")))
+
+
+def sizes_of_layers(layers: TensorLayers, float_size: int) -> Sizes:
+    """Of a model in the store. Raises BrokenModel."""
+    config = layers.json("config.json")
+    weights = sum(math.prod(layers.shape(name)) * _width(layers.dtype(name), float_size) for name in layers.names)
+    return _sizes(config.get("text_config", config), weights)
+
+
+def _width(kind: str, float_size: int) -> int:
+    """Bytes of a number of this type as it is held."""
+    return float_size if kind in FLOATS else BITS[kind] // 8
+
+
+def _sizes(config: Mapping[str, Any], weights: int) -> Sizes:
+    """What config.json leaves out is taken from what it says, as the models do."""
 
     def number(key: str, default: int) -> int:
         value = config.get(key)
@@ -54,7 +74,7 @@ def sizes_of_folder(folder: Path) -> Sizes:
     heads = number("num_attention_heads", 1)
     head = number("head_dim", number("hidden_size", 0) // heads)
     return Sizes(
-        weights=sum(path.stat().st_size for path in folder.glob("model*.safetensors")),
+        weights=weights,
         cell=2 * number("num_hidden_layers", 0) * number("num_key_value_heads", heads) * head,
         heads=heads,
         n_vocab=number("vocab_size", 0),

@@ -9,6 +9,7 @@ from typing import Any
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, SamplingParams, TargetPin
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.forward_watch import ForwardWatch
+from pilotfish.plugins._cells.memory_layers import experts
 from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._cells.snapshots import snapshots_for
 from pilotfish.plugins._llama.context import LlamaContext
@@ -92,6 +93,9 @@ class LlamaDialect:
 
     def candidates(self, pin: TargetPin) -> tuple[int, ...]:
         return UNIFORM_WIDTHS if is_uniform(tuple(weight.path for weight in pin.weights)) else OTHER_WIDTHS
+
+    def experts(self, pin: TargetPin) -> int:
+        return experts(pin)
 
     def one_row_differs(self, pin: TargetPin) -> bool:
         return has_floats(tuple(weight.path for weight in pin.weights))

@@ -101,6 +101,8 @@ class LlamaVerifier:
         requantize(source, target, kind)
 
     def _prepare(self, pin: TargetPin, setting: EngineSetting | None) -> None:
+        if pin.format != "gguf":
+            raise EngineError(f"{pin.name} is a {pin.format} model, and libllama computes GGUFs; leave this one to mlx")
         if setting is not None:
             check_setting(pin, setting, self.name)
         self._open_library(pin.name)

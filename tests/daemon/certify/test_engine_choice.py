@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.daemon.certify.candidates import candidates, prompt_block, stock_setting
 from pilotfish.daemon.certify.certificate import Certificate, identity_of
 from pilotfish.daemon.certify.certifier import SURVEY_SHARE, Certifier
 from pilotfish.daemon.certify.probe_driver import Deadline
@@ -363,3 +364,13 @@ def test_a_lack_of_memory_is_not_remembered(pin: TargetPin, tmp_path: Path) -> N
     options = EngineOptions(state_dir=tmp_path / "state")
     Scene(llama=engine(), ik=refuse(EngineError)).certify(known=Suitability(pin, BUILDS, options))
     assert Suitability(pin, BUILDS, options).refusal("ik") == ""
+
+
+def test_mlx_has_settings_of_its_own_which_keep_to_the_launch() -> None:
+    plain, products, small = candidates(EngineOptions(), "mlx", weights_first=True)
+    assert plain == stock_setting(EngineOptions(), "mlx")
+    assert (plain.flash_attention, products.flash_attention) == (True, False)
+    assert (small.cache_type_k, small.cache_type_v) == ("q8_0", "q8_0")
+    asked = candidates(EngineOptions(cache_type_k="q4_0", cache_type_v="q4_0"), "mlx", weights_first=True)
+    assert {setting.cache_type_k for setting in asked} == {"q4_0"}
+    assert prompt_block(EngineOptions(batch_size=512), "mlx") == 512

@@ -10,12 +10,13 @@ from gguf import GGMLQuantizationType
 from pilotfish.daemon.certify.certificate import CertificateStore, Identity
 from pilotfish.daemon.certify.device import device_name
 from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
-from pilotfish.daemon.certify.verdicts import describe_models
+from pilotfish.daemon.certify.verdicts import describe_model, describe_models
 from pilotfish.hooks.types import Lane, Parity
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.store import Store
 from tests.fakes.measured import certificate_of
 from tests.manifests.builders import damage, safetensors_bytes, safetensors_of, smollm2_path, tiny_gguf, write_model
+from tests.plugins.verifiers.tiny_mlx import write_tiny
 
 
 @pytest.fixture
@@ -123,6 +124,16 @@ def test_an_mlx_model_goes_its_own_way(store):
     assert (found.status, found.format, found.can_speculate) == ("ok", "safetensors", False)
     assert found.verdict == "no: MLX model"
     assert "MLX" in found.reason
+
+
+@pytest.mark.drafters
+def test_an_mlx_model_that_mlx_lm_has_is_for_our_own_server(store):
+    write_tiny(store, "tiny")
+    found = describe_model(store, store.manifest("tiny"), engine_of=lambda pin: "mlx")
+    assert (found.verdict, found.can_speculate, found.engine) == ("pilotfish serve", False, "mlx")
+    assert "pilotfish serve speculates with it" in found.reason
+    write_tiny(store, "odd", said={"model_type": "odd"})
+    assert "no model class for 'odd'" in describe_model(store, store.manifest("odd")).reason
 
 
 def test_an_mlx_model_is_described_by_its_tensors_and_its_config(store, tmp_path):

@@ -311,5 +311,8 @@ def test_stock_parity_keeps_to_the_engine_of_stock_for_the_models_it_is_asked_fo
 
 def test_without_a_choice_every_engine_may_compute_unless_stocks_ids_are_asked_for() -> None:
     assert Config().engines == ("llama", "ik")
+    chosen = parse({"engine": {"choice": "ik"}})
+    assert [config.engines_for("safetensors") for config in (Config(), chosen)] == [("mlx",), ("mlx",)]
+    assert chosen.engines_for("gguf") == ("ik",)
     stock = parse({"speculation": {"parity": "stock"}})
     assert (stock.engines, stock.why_not_chosen) == (("llama",), "")

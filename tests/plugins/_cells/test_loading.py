@@ -47,6 +47,9 @@ class RefusingDialect:
     def candidates(self, pin: TargetPin) -> tuple[int, ...]:
         return (2, 4)
 
+    def experts(self, pin: TargetPin) -> int:
+        return 0
+
     def one_row_differs(self, pin: TargetPin) -> bool:
         return False
 

@@ -1,0 +1,1 @@
+"""What the `mlx` verifier is made of: models that mlx-lm computes, with caches whose tails can be cut exactly."""
