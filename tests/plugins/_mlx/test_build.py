@@ -13,8 +13,10 @@ from pilotfish.hooks.errors import ConfigError, EngineError, EngineMissing
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.lab.fakes import fake_pin
 from pilotfish.manifests.store import Store
+from pilotfish.plugins._ik.model_fitness import check_model
 from pilotfish.plugins._mlx import build
 from pilotfish.plugins._mlx.setting import exact_setting, quantized
+from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from pilotfish.plugins.verifiers.mlx import MLXVerifier
 from tests.manifests.builders import write_model
 
@@ -67,3 +69,11 @@ def test_a_pin_of_no_store_or_of_another_manifest_is_not_opened(store: Store) ->
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "models")
+
+
+def test_engines_for_ggufs_leave_such_models_to_it() -> None:
+    tensors = TargetPin("m", fake_pin().weights, fake_pin().tokenizer, "sha256:0", "safetensors")
+    with pytest.raises(EngineError, match="leave this one to mlx"):
+        LlamaVerifier().load(tensors, None, EngineOptions())
+    with pytest.raises(EngineError, match="leave this one to mlx"):
+        check_model(tensors, EngineSetting(engine="ik"), None)
