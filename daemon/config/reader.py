@@ -19,6 +19,7 @@ from pilotfish.daemon.config.types import (
     Engine,
     Front,
     ModelSettings,
+    Page,
     Plugins,
     Promotion,
     Speculation,
@@ -44,6 +45,7 @@ def parse(table: Mapping[str, Any], path: Path | None = None) -> Config:
         engine=_engine(top.section("engine")),
         daemon=_daemon(top.section("daemon"), base),
         front=_front(top.section("front")),
+        page=_page(top.section("page")),
         path=path,
     )
     top.warn_unknown()
@@ -62,6 +64,7 @@ def to_table(config: Config) -> dict[str, Any]:
         "engine": asdict(config.engine),
         "daemon": {"socket": str(config.daemon.socket or "")},
         "front": asdict(config.front),
+        "page": asdict(config.page),
     }
 
 
@@ -154,3 +157,14 @@ def _front(section: Section) -> Front:
     front = Front(section.text("host", Front().host))
     section.warn_unknown()
     return front
+
+
+def _page(section: Section) -> Page:
+    default = Page()
+    page = Page(
+        enabled=section.flag("enabled", default.enabled),
+        host=section.text("host", default.host),
+        history=section.flag("history", default.history),
+    )
+    section.warn_unknown()
+    return page

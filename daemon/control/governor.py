@@ -11,12 +11,15 @@ import itertools
 import logging
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.control.happenings import Happenings, differences
 from pilotfish.daemon.control.plans import Plan, Registration, Report
+from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.core.totals import Totals
 from pilotfish.hooks.errors import RequestError
 
@@ -34,10 +37,19 @@ class ConnectedRunner:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     report: Report = field(default_factory=Report)
     sent: Plan | None = None
+    told: Sight = Sight.NOTHING  # how much it knows to be looked at
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"id": self.id, **self.registration.to_json(), **self.report.to_json()}
 
 
 class Governor:
-    """The daemon's memory. `config_error` says why the file is not what is in force; empty when it is."""
+    """The daemon's memory. `config_error` says why the file is not what is in force; empty when it is.
+
+    `news` counts what happened, so that whoever looks knows whether to look again. `reported` are called with every
+    report of a runner, `lived` with what it tells while somebody looks at so much as `sight` says.
+    """
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
@@ -50,7 +62,12 @@ class Governor:
         self._numbers = itertools.count(1)
         self._totals: dict[tuple[int, float], tuple[str, Totals]] = {}  # process -> model, what it did
         self._merged: dict[str, Totals] = {}
-        self._started = time.time()
+        self.started = time.time()
+        self.happenings = Happenings()
+        self.news = 0
+        self.sight = Sight.NOTHING
+        self.reported: list[Callable[[Registration, Report], None]] = []
+        self.lived: list[Callable[[ConnectedRunner, Sequence[dict[str, Any]]], None]] = []
 
     def plan(self, *models: str) -> Plan:
         """What is in force for a model, or for several with the same weights."""
@@ -60,6 +77,7 @@ class Governor:
         """A config that is good is in force from now on."""
         self.config, self.config_error = config, ""
         self.reloads += 1
+        self._happened("config", "", f"in force: {config.path or 'the defaults'}")
         log.info("%s: in force", config.path or "default config")
         self._wake()
 
@@ -67,6 +85,7 @@ class Governor:
         """The file is no good; what was in force stays."""
         if why != self.config_error:
             log.warning("%s; the last good config stays in force", why)
+            self._happened("config", "", f"not in force: {why}")
         self.config_error = why
 
     def use_plugins(self, fingerprint: str, problems: tuple[str, ...] = ()) -> None:
@@ -77,6 +96,7 @@ class Governor:
         for problem in problems:
             log.warning("%s", problem)
         self.generation += 1
+        self._happened("plugins", "", f"the plugin folders' files are others: generation {self.generation}")
         log.info("plugin folders: generation %d", self.generation)
         self._wake()
 
@@ -84,24 +104,48 @@ class Governor:
         """A runner is there until `leave`."""
         runner = ConnectedRunner(str(next(self._numbers)), registration)
         self._runners[runner.id] = runner
+        self._happened("loaded", registration.model, f"in the lane {registration.lane or 'plain'}")
         log.info("runner %d (%s) on port %d is here", registration.pid, registration.model, registration.port)
         return runner
 
     def leave(self, runner: ConnectedRunner) -> None:
         """Its connection is gone; what it did stays in its model's totals."""
         if self._runners.pop(runner.id, None):
+            gone = f"its runner, process {runner.registration.pid}, ended"
+            self._happened("unloaded", runner.registration.model, gone)
             log.info("runner %d (%s) is gone", runner.registration.pid, runner.registration.model)
 
     def report(self, runner_id: str, report: Report) -> None:
         """A runner says how it is doing. Raises RequestError for one that is not connected."""
-        runner = self._runners.get(runner_id)
-        if runner is None:
-            raise RequestError(f"no runner {runner_id!r} is connected; register first")
+        runner = self._connected(runner_id)
+        for kind, text in differences(runner.report, report):
+            self._happened(kind, runner.registration.model, text)
         runner.report = report
+        self.news += 1
+        for tell in self.reported:
+            tell(runner.registration, report)
         self._totals[runner.registration.process] = (runner.registration.model, report.totals)
         if len(self._totals) > MAX_PROCESSES:
             model, totals = self._totals.pop(next(iter(self._totals)))
             self._merged[model] = self._merged.get(model, Totals()) + totals
+
+    def watch(self, sight: Sight) -> None:
+        """Somebody looks at so much of every request from now on."""
+        self.sight = sight
+        for runner in self._runners.values():
+            if runner.registration.live and runner.told is not sight:
+                runner.changed.set()
+
+    def live(self, runner_id: str, events: Sequence[dict[str, Any]]) -> None:
+        """What a runner tells while somebody looks. Raises RequestError for one that is not connected."""
+        runner = self._connected(runner_id)
+        for tell in self.lived:
+            tell(runner, events)
+
+    @property
+    def runners(self) -> tuple[ConnectedRunner, ...]:
+        """Those that are connected."""
+        return tuple(self._runners.values())
 
     def totals(self) -> dict[str, Totals]:
         """What was done per model since the daemon began to hear of it, ended runners included."""
@@ -113,7 +157,7 @@ class Governor:
     def status(self) -> dict[str, Any]:
         """Everything, JSON-ready."""
         return {
-            "daemon": {"pid": os.getpid(), "started": self._started},
+            "daemon": {"pid": os.getpid(), "started": self.started},
             "config": {
                 "path": str(self.config.path) if self.config.path else None,
                 "error": self.config_error,
@@ -125,15 +169,21 @@ class Governor:
                 "generation": self.generation,
                 "problems": list(self.plugin_problems),
             },
-            "runners": [_runner_json(runner) for runner in self._runners.values()],
+            "runners": [runner.to_json() for runner in self._runners.values()],
             "models": {model: totals.to_json() for model, totals in self.totals().items()},
         }
+
+    def _connected(self, runner_id: str) -> ConnectedRunner:
+        runner = self._runners.get(runner_id)
+        if runner is None:
+            raise RequestError(f"no runner {runner_id!r} is connected; register first")
+        return runner
+
+    def _happened(self, kind: str, model: str, text: str) -> None:
+        self.news += 1
+        self.happenings.add(kind, model, text)
 
     def _wake(self) -> None:
         for runner in self._runners.values():
             if self.plan(*runner.registration.names) != runner.sent:
                 runner.changed.set()
-
-
-def _runner_json(runner: ConnectedRunner) -> dict[str, Any]:
-    return {"id": runner.id, **runner.registration.to_json(), **runner.report.to_json()}

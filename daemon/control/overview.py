@@ -44,8 +44,8 @@ async def overview(store: Store) -> dict[str, Any]:
         "engines": _engines(config),
         "plugins": told["plugins"] if told else _plugins(config),
         "runners": told["runners"] if told else [],
-        "models": _models(store, config, told["models"] if told else {}, decisions),
-        "stock": _on_stock(decisions),
+        "models": models_in_force(store, config, told["models"] if told else {}, decisions),
+        "stock": on_stock(decisions),
         "decisions": decisions[-RECENT:],
     }
 
@@ -86,7 +86,7 @@ def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def _on_stock(decisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def on_stock(decisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """`model`, `reason`, and since when (`since`, seconds since the epoch) that has been the reason."""
     standing: dict[str, dict[str, Any]] = {}
     for decision in decisions:
@@ -98,7 +98,7 @@ def _on_stock(decisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [entry for _, entry in sorted(standing.items())]
 
 
-def _models(
+def models_in_force(
     store: Store, config: Config, totals: dict[str, Any], decisions: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Every model of the store, of the config and of the daemon's totals, with what is in force for it."""

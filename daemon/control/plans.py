@@ -34,6 +34,7 @@ class Registration:
     widths: tuple[int, ...] = (1,)
     drafters: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()  # other models with the same weights, which Ollama lets one runner serve
+    live: bool = False  # whether it tells of its requests while somebody looks
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,6 +65,7 @@ class Registration:
                 widths=tuple(int(width) for width in table.get("widths", (1,))),
                 drafters=tuple(str(name) for name in table.get("drafters", ())),
                 aliases=tuple(str(name) for name in table.get("aliases", ())),
+                live=bool(table.get("live", False)),
             )
         except _MALFORMED as error:
             raise RequestError(f"not a registration ({error!r}); is the runner of this version?") from error
@@ -106,7 +108,8 @@ class Report:
     """How a runner is doing: sums since its model was loaded, whether it drafts, and what is wrong with its plugins.
 
     `pool` is `DrafterPool.describe()`: by drafter its `state` and what is to be said `about` it. `remembered` are the
-    conversations beside its slot, `prompts` says where long ones are read.
+    conversations beside its slot, `prompts` says where long ones are read. `clients` are the totals of each program
+    that asked.
     """
 
     totals: Totals = field(default_factory=Totals)
@@ -116,6 +119,7 @@ class Report:
     pool: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     remembered: ConversationTotals = _UNSAID
     prompts: str = ""
+    clients: Mapping[str, Totals] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -128,6 +132,7 @@ class Report:
             "pool": {name: dict(about) for name, about in self.pool.items()},
             "conversations": asdict(self.remembered),
             "prompts": self.prompts,
+            "clients": {name: totals.to_json() for name, totals in self.clients.items()},
         }
 
     @classmethod
@@ -142,7 +147,9 @@ class Report:
             }
             remembered = _remembered(table["conversations"]) if "conversations" in table else _UNSAID
             prompts = str(table.get("prompts", ""))
-            return cls(Totals.from_json(table["totals"]), standing, drafters, problems, pool, remembered, prompts)
+            totals = Totals.from_json(table["totals"])
+            clients = {str(name): Totals.from_json(found) for name, found in table.get("clients", {}).items()}
+            return cls(totals, standing, drafters, problems, pool, remembered, prompts, clients)
         except _MALFORMED as error:
             raise RequestError(f"not a report ({error!r}); is the runner of this version?") from error
 
