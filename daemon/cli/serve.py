@@ -7,6 +7,7 @@ import contextlib
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,11 @@ from pilotfish.daemon.front.settings import FrontSettings, parse_host, settings_
 from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
+
+if TYPE_CHECKING:
+    from aiohttp.web import RouteDef
+
+    from pilotfish.daemon.control.governing import Governing
 
 log = logging.getLogger("pilotfish.daemon")
 
@@ -32,16 +38,34 @@ def command(host: str | None, root: Path | None, demo: bool) -> None:
 
 
 async def _serve(store: Store, settings: FrontSettings) -> None:
-    from pilotfish.daemon.control.governing import governing
+    from pilotfish.daemon.dashboard.api import PREFIX
+    from pilotfish.daemon.dashboard.showing import showing
     from pilotfish.daemon.front.app import serve
 
+    mounted: list[RouteDef] = []
     async with contextlib.AsyncExitStack() as stack:
         try:
-            if await stack.enter_async_context(governing(store=store)) is None:
+            shown = await stack.enter_async_context(showing(store))
+            if shown is None:
                 log.info("another daemon governs already; the models served here follow it")
+            mounted += _metrics(shown.daemon if shown else None)
+            if shown and shown.dashboard:
+                mounted += shown.routes()
+                shown.dashboard.state.url = f"{settings.url}{PREFIX}/"
+                err.print(f"The page is at {shown.dashboard.state.url} (pilotfish open)", markup=False, soft_wrap=True)
         except ConfigError as error:
             err.print(f"Changes of the config wait for a model's next load: {error}", style="yellow", markup=False)
-        await serve(store, settings)
+        await serve(store, settings, mounted)
+
+
+def _metrics(daemon: Governing | None) -> list[RouteDef]:
+    """`/metrics` of the daemon in this process, or of the other one."""
+    from pilotfish.daemon.config.files import load_or_last_good
+    from pilotfish.daemon.control.address import socket_path
+    from pilotfish.daemon.control.daemon_metrics import DaemonMetrics, metrics_over, metrics_routes
+
+    own = DaemonMetrics(daemon.governor).scrape if daemon else metrics_over(socket_path(load_or_last_good()))
+    return metrics_routes(own)
 
 
 def _settings(host: str | None) -> FrontSettings:

@@ -27,7 +27,8 @@ MOST_LIVE = 500  # events in one message
 ANSWER_WITHIN = 5.0  # seconds
 _MAX_LINE = 1 << 20  # bytes of one plan
 _NO_LIMIT = aiohttp.ClientTimeout(total=None, connect=ANSWER_WITHIN)
-_SOON = aiohttp.ClientTimeout(total=ANSWER_WITHIN)
+_LAST_WORD = aiohttp.ClientTimeout(total=0.5)  # nobody waits longer for a runner to end
+SOON = aiohttp.ClientTimeout(total=ANSWER_WITHIN)
 
 
 @contextlib.asynccontextmanager
@@ -43,7 +44,7 @@ async def connected(path: Path) -> AsyncIterator[aiohttp.ClientSession]:
 async def ask_status(path: Path) -> dict[str, Any] | None:
     """What the daemon at `path` knows; None when none answers."""
     try:
-        async with connected(path) as session, session.get("/v1/status", timeout=_SOON) as response:
+        async with connected(path) as session, session.get("/v1/status", timeout=SOON) as response:
             status = await response.json(content_type=None)
             return status if response.status == 200 and isinstance(status, dict) else None
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError, PilotfishError):
@@ -163,16 +164,17 @@ class ControlClient:
             log.exception("a plan could not be followed; what was in force stays")
 
     async def _send_reports(self, session: aiohttp.ClientSession, runner: str) -> None:
-        sent: Report | None = None
-        while True:
+        route, sent = f"/v1/runners/{runner}/report", None
+        try:
+            while True:
+                report = self._asked()
+                if report is not None and report != sent and await self._send(session, route, report.to_json()):
+                    sent = report
+                await asyncio.sleep(self._report_every)
+        finally:  # what came since would be lost with this process
             report = self._asked()
-            if (
-                report is not None
-                and report != sent
-                and await self._send(session, f"/v1/runners/{runner}/report", report.to_json())
-            ):
-                sent = report
-            await asyncio.sleep(self._report_every)
+            if report is not None and report != sent:
+                await self._send(session, route, report.to_json(), _LAST_WORD)
 
     def _asked(self) -> Report | None:
         """The report, or None when a plugin that is asked for its part of it fails."""
@@ -183,10 +185,12 @@ class ControlClient:
             log.debug("no report", exc_info=error)
             return None
 
-    async def _send(self, session: aiohttp.ClientSession, route: str, body: dict[str, Any]) -> bool:
+    async def _send(
+        self, session: aiohttp.ClientSession, route: str, body: dict[str, Any], within: aiohttp.ClientTimeout = SOON
+    ) -> bool:
         """Whether it arrived. A daemon that is gone is noticed by whoever reads its plans."""
         try:
-            async with session.post(route, json=body, timeout=_SOON) as response:
+            async with session.post(route, json=body, timeout=within) as response:
                 return response.status == 200
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.debug("%s not sent: %s", route, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -24,6 +25,15 @@ class Logged:
     model: str
     decision: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OnStock:
+    """A model whose last launch went to the stock server; `since` (Unix time) is when its reason began."""
+
+    model: str
+    reason: str
+    since: float
 
 
 def record(state_dir: Path, model: str, decision: str, reason: str) -> None:
@@ -53,6 +63,18 @@ def read(state_dir: Path) -> list[Logged]:
     except OSError:
         return []
     return [entry for line in lines if (entry := _parsed(line)) is not None]
+
+
+def on_stock(decisions: Iterable[Logged]) -> list[OnStock]:
+    """By name, after `decisions`, oldest first."""
+    standing: dict[str, OnStock] = {}
+    for decision in decisions:
+        model, reason = decision.model, decision.reason
+        if decision.decision != "stock":
+            standing.pop(model, None)
+        elif model not in standing or standing[model].reason != reason:
+            standing[model] = OnStock(model, reason, decision.time)
+    return [entry for _, entry in sorted(standing.items())]
 
 
 def _parsed(line: bytes) -> Logged | None:

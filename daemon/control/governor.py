@@ -18,6 +18,8 @@ from typing import Any
 from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control.happenings import Happenings, differences
+from pilotfish.daemon.control.ledger import Ledger
+from pilotfish.daemon.control.pace import Pace
 from pilotfish.daemon.control.plans import Plan, Registration, Report
 from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.core.totals import Totals
@@ -38,10 +40,12 @@ class ConnectedRunner:
     report: Report = field(default_factory=Report)
     sent: Plan | None = None
     told: Sight = Sight.NOTHING  # how much it knows to be looked at
+    pace: Pace = field(default_factory=Pace)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"id": self.id, **self.registration.to_json(), **self.report.to_json()}
+        pace = {"tokens_per_second": self.pace.now(time.monotonic())}
+        return {"id": self.id, **self.registration.to_json(), **self.report.to_json(), **pace}
 
 
 class Governor:
@@ -68,6 +72,7 @@ class Governor:
         self.sight = Sight.NOTHING
         self.reported: list[Callable[[Registration, Report], None]] = []
         self.lived: list[Callable[[ConnectedRunner, Sequence[dict[str, Any]]], None]] = []
+        self.ledger = Ledger(self.started)
 
     def plan(self, *models: str) -> Plan:
         """What is in force for a model, or for several with the same weights."""
@@ -105,6 +110,7 @@ class Governor:
         runner = ConnectedRunner(str(next(self._numbers)), registration)
         self._runners[runner.id] = runner
         self._happened("loaded", registration.model, f"in the lane {registration.lane or 'plain'}")
+        self.ledger.label(registration.model)
         log.info("runner %d (%s) on port %d is here", registration.pid, registration.model, registration.port)
         return runner
 
@@ -124,6 +130,9 @@ class Governor:
         self.news += 1
         for tell in self.reported:
             tell(runner.registration, report)
+        runner.pace.heard(report.measures.answered, time.monotonic())
+        self.ledger.hear(runner.registration, report.measures)
+        self.ledger.settle({other.registration.process for other in self._runners.values()})
         self._totals[runner.registration.process] = (runner.registration.model, report.totals)
         if len(self._totals) > MAX_PROCESSES:
             model, totals = self._totals.pop(next(iter(self._totals)))

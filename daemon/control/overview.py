@@ -37,15 +37,16 @@ async def overview(store: Store) -> dict[str, Any]:
             parse(told["config"]["in_force"], _path(told["config"]["path"])),
             told["config"]["error"],
         )
-    decisions = [asdict(decision) for decision in decision_log.read(state_dir())]
+    logged = decision_log.read(state_dir())
+    decisions = [asdict(decision) for decision in logged]
     return {
         "daemon": {"running": told is not None, "socket": socket, **(told["daemon"] if told else {})},
         "config": {"path": str(config.path) if config.path else None, "error": error, "in_force": to_table(config)},
         "engines": _engines(config),
         "plugins": told["plugins"] if told else _plugins(config),
         "runners": told["runners"] if told else [],
-        "models": models_in_force(store, config, told["models"] if told else {}, decisions),
-        "stock": on_stock(decisions),
+        "models": _models(store, config, told["models"] if told else {}, decisions),
+        "stock": [asdict(one) for one in decision_log.on_stock(logged)],
         "decisions": decisions[-RECENT:],
     }
 
@@ -86,19 +87,7 @@ def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def on_stock(decisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`model`, `reason`, and since when (`since`, seconds since the epoch) that has been the reason."""
-    standing: dict[str, dict[str, Any]] = {}
-    for decision in decisions:
-        model, reason = decision["model"], decision["reason"]
-        if decision["decision"] != "stock":
-            standing.pop(model, None)
-        elif model not in standing or standing[model]["reason"] != reason:
-            standing[model] = {"model": model, "reason": reason, "since": decision["time"]}
-    return [entry for _, entry in sorted(standing.items())]
-
-
-def models_in_force(
+def _models(
     store: Store, config: Config, totals: dict[str, Any], decisions: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Every model of the store, of the config and of the daemon's totals, with what is in force for it."""

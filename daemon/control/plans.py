@@ -11,6 +11,7 @@ from typing import Any
 from pilotfish.daemon.config.reader import parse, to_table
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control.stamps import stamp_from
+from pilotfish.daemon.core.measures import Measures
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.registry.plugin_sources import examine
 from pilotfish.daemon.registry.plugin_trouble import describe, problem_of
@@ -108,8 +109,8 @@ class Report:
     """How a runner is doing: sums since its model was loaded, whether it drafts, and what is wrong with its plugins.
 
     `pool` is `DrafterPool.describe()`: by drafter its `state` and what is to be said `about` it. `remembered` are the
-    conversations beside its slot, `prompts` says where long ones are read. `clients` are the totals of each program
-    that asked.
+    conversations beside its slot, `prompts` says where long ones are read. `measures` move while answers are written,
+    of which there are `answering` now. `clients` are the totals of each program that asked.
     """
 
     totals: Totals = field(default_factory=Totals)
@@ -119,6 +120,8 @@ class Report:
     pool: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     remembered: ConversationTotals = _UNSAID
     prompts: str = ""
+    measures: Measures = field(default_factory=Measures)
+    answering: int = 0
     clients: Mapping[str, Totals] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -132,6 +135,8 @@ class Report:
             "pool": {name: dict(about) for name, about in self.pool.items()},
             "conversations": asdict(self.remembered),
             "prompts": self.prompts,
+            "measures": self.measures.to_json(),
+            "answering": self.answering,
             "clients": {name: totals.to_json() for name, totals in self.clients.items()},
         }
 
@@ -146,10 +151,18 @@ class Report:
                 for name, about in table.get("pool", {}).items()
             }
             remembered = _remembered(table["conversations"]) if "conversations" in table else _UNSAID
-            prompts = str(table.get("prompts", ""))
-            totals = Totals.from_json(table["totals"])
-            clients = {str(name): Totals.from_json(found) for name, found in table.get("clients", {}).items()}
-            return cls(totals, standing, drafters, problems, pool, remembered, prompts, clients)
+            return cls(
+                totals=Totals.from_json(table["totals"]),
+                standing=standing,
+                drafters=drafters,
+                problems=problems,
+                pool=pool,
+                remembered=remembered,
+                prompts=str(table.get("prompts", "")),
+                measures=Measures.from_json(table["measures"]) if "measures" in table else Measures(),
+                answering=int(table.get("answering", 0)),
+                clients={str(name): Totals.from_json(found) for name, found in table.get("clients", {}).items()},
+            )
         except _MALFORMED as error:
             raise RequestError(f"not a report ({error!r}); is the runner of this version?") from error
 

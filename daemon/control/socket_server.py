@@ -6,6 +6,7 @@
 `POST /v1/runners/{id}/report`         how that runner is doing
 `POST /v1/runners/{id}/live`           what happens in its requests, while somebody looks
 `GET /v1/status`                       everything the daemon knows
+`GET /metrics`                         what its runners did, for Prometheus
 =====================================  ===================================================================
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
+from pilotfish.daemon.control.daemon_metrics import DaemonMetrics, metrics_routes
 from pilotfish.daemon.control.governor import ConnectedRunner, Governor
 from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.hooks.errors import PilotfishError, RequestError
@@ -40,6 +42,7 @@ def create_app(governor: Governor) -> web.Application:
             web.post("/v1/runners/{id}/report", _report),
             web.post("/v1/runners/{id}/live", _live),
             web.get("/v1/status", _status),
+            *metrics_routes(DaemonMetrics(governor).scrape),
         ]
     )
     return app

@@ -37,6 +37,7 @@ from pilotfish.daemon.core.context_window import ContextWindow
 from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.costs import Round
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken, StopType
+from pilotfish.daemon.core.measures import Meter
 from pilotfish.daemon.core.output_text import OutputText
 from pilotfish.daemon.core.proposing import Draft, Proposing
 from pilotfish.daemon.core.tally import Tally
@@ -70,7 +71,10 @@ class SharedForward:
 
 
 class Coordinator:
-    """Drives one target session and its drafters' guards. Everything is called from one thread."""
+    """Drives one target session and its drafters' guards. Everything is called from one thread.
+
+    `meter` counts what the model's requests do, of which this is one.
+    """
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class Coordinator:
         *,
         guards: Sequence[Guard] = (),
         controller: Controller,
+        meter: Meter | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.state = State.PREFILL
@@ -96,7 +101,7 @@ class Coordinator:
         self._text = OutputText(request.stop)
         self._stop_type = StopType.NONE
         self._truncated = False
-        self._tally = Tally(clock)
+        self._tally = Tally(clock, meter or Meter())
         self._drafting_processor = 0.0  # seconds of processor time that the round's proposal took
         self.last_round: Round | None = None
         self._started = self._drafted = 0.0  # when the round began, and when it had its proposal

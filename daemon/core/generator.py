@@ -15,6 +15,7 @@ from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome
 from pilotfish.daemon.core.live import LiveFeed, LiveRequest
+from pilotfish.daemon.core.measures import Measures, Meter
 from pilotfish.daemon.core.target_session import going_back_of, open_target
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.core.turns import Turns
@@ -89,6 +90,8 @@ class Generator:
         self.live = LiveFeed()
         self._totals = Totals()
         self._clients: dict[str, Totals] = {}
+        self._meter = Meter()
+        self._answering = 0
         self._parked = ""
         self._controlling: Controller | None = None  # of the request that was begun last
         own = TokenizerVocabulary(engine.tokenizer, pin.tokenizer)
@@ -124,6 +127,16 @@ class Generator:
     def clients(self) -> dict[str, Totals]:
         """The same for each program that asked."""
         return dict(self._clients)
+
+    @property
+    def measures(self) -> Measures:
+        """What was done so far, the answers that are being written included."""
+        return self._meter.taken()
+
+    @property
+    def answering(self) -> int:
+        """How many requests are being answered."""
+        return self._answering
 
     @property
     def standing(self) -> Standing:
@@ -209,7 +222,8 @@ class Generator:
             live.ended(None, 0.0)
             seats.leave(SessionReport())
             raise
-        coordinator = Coordinator(self.engine, target, request, guards=guards, controller=controller)
+        coordinator = Coordinator(self.engine, target, request, guards=guards, controller=controller, meter=self._meter)
+        self._answering += 1
         return Answering(coordinator, target, emit, cancelled, partial(self._ended, seats), live)
 
     def turn(self, answerings: Sequence[Answering]) -> None:
@@ -217,19 +231,21 @@ class Generator:
         self._turns.take(answerings)
 
     def _ended(self, seats: _Seats, outcome: Outcome | None) -> None:
+        self._answering -= 1
         report = outcome.report if outcome else SessionReport()
         seats.live.ended(outcome, seats.controller.gain)
         try:
             if outcome is not None:
-                self._settle(report, seats.controller, bool(seats.guards), seats.live.client)
+                self._settle(outcome, seats.controller, bool(seats.guards), seats.live.client)
         finally:
             seats.leave(report)
 
-    def _settle(self, report: SessionReport, controller: Controller, speculated: bool, client: str) -> None:
+    def _settle(self, outcome: Outcome, controller: Controller, speculated: bool, client: str) -> None:
         gain = controller.gain if speculated else 0.0
-        self._totals = self._totals.with_answer(report, gain)
+        self._totals = self._totals.with_answer(outcome.report, gain)
         who = client if client in self._clients or len(self._clients) < MOST_CLIENTS else OTHERS
-        self._clients[who] = self._clients.get(who, Totals()).with_answer(report, gain)
+        self._clients[who] = self._clients.get(who, Totals()).with_answer(outcome.report, gain)
+        self._meter.answer(outcome, gain)
         if speculated:
             self._parked = "drafts did not pay at the end of the last answer" if controller.parked else ""
 

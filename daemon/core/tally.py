@@ -6,14 +6,19 @@ from collections.abc import Callable, Sequence
 
 from pilotfish.daemon.core.costs import Round
 from pilotfish.daemon.core.generation import Timings
+from pilotfish.daemon.core.measures import Meter
 from pilotfish.daemon.drafters.guard import Guard
 from pilotfish.hooks.types import SessionReport
 
 
 class Tally:
-    """Counts are tokens, times are seconds of `clock`. `predicted` is ahead of the rest while a round is picked."""
+    """Counts are tokens, times are seconds of `clock`. `predicted` is ahead of the rest while a round is picked.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    `meter` hears of each round, too.
+    """
+
+    def __init__(self, clock: Callable[[], float], meter: Meter) -> None:
+        self._meter = meter
         self.predicted = 0
         self._drafted = self._accepted = self._rounds = 0
         self._clock = clock
@@ -34,8 +39,10 @@ class Tally:
         self._drafted += len(round.proposal)
         self._accepted += round.accepted
         self._last_token = ended
+        self._meter.round(round)
         if self._rounds == 1:
             self._first_token = ended
+            self._meter.first_token(ended - self._started)
 
     def timings(self, prompt_tokens: int, cached: int) -> Timings:
         """As llama-server reports them; `cached` of the prompt's tokens came from an earlier request."""

@@ -1,7 +1,7 @@
 """Tokens, requests and time saved by hour, model and client program, summed up from what runners report.
 
 Runners report sums since their model was loaded. What is new in a report is what it has more than the last one of the
-same process, also when the daemon was another one then (`History` remembers).
+same process, also when the daemon was another one then (`AccountHistory` remembers).
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.happenings import Happening
 from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.dashboard.account import Account, Cell
-from pilotfish.daemon.dashboard.history import History, News
+from pilotfish.daemon.dashboard.history import AccountHistory, News
 from pilotfish.daemon.dashboard.page_token import PageToken
 from pilotfish.daemon.dashboard.shelf import Shelf
 from pilotfish.daemon.dashboard.state import StateOfThings
-from pilotfish.daemon.dashboard.viewers import Message, Viewers
+from pilotfish.daemon.dashboard.viewers import PageMessage, Viewers
 from pilotfish.daemon.registry.containment import contained
 from pilotfish.manifests.store import Store
 
@@ -44,7 +44,7 @@ class Dashboard:
         self.viewers = Viewers(governor.watch)
         self.account = Account()
         self.shelf = Shelf(store, folder)
-        self._history = History(folder) if governor.config.page.history else None
+        self._history = AccountHistory(folder) if governor.config.page.history else None
         self._unsaved: list[Happening] = []
         self.state = StateOfThings(governor, self.shelf, self.account, self.trouble)
 
@@ -77,7 +77,7 @@ class Dashboard:
     def _happened(self, happening: Happening) -> None:
         if self._history:
             self._unsaved.append(happening)
-        self.viewers.tell(Message("happened", happening.to_json()))
+        self.viewers.tell(PageMessage("happened", happening.to_json()))
 
     async def _restore(self) -> None:
         if self._history is None:
@@ -119,7 +119,7 @@ class Dashboard:
             if looked or told != self.governor.news or ago >= TELL_ANYWAY:
                 told, ago = self.governor.news, 0.0
                 self.viewers.forget(self.governor.runners)
-                self.viewers.tell(Message("state", self.state.json()))
+                self.viewers.tell(PageMessage("state", self.state.json()))
             await asyncio.sleep(TELL_EVERY)
             ago += TELL_EVERY
 

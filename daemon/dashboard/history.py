@@ -37,7 +37,7 @@ _FIGURES = ("requests", "committed", "drafted", "accepted", "rounds", "seconds",
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptHistory:
     """What a file holds."""
 
     cells: dict[Cell, Totals]
@@ -55,14 +55,14 @@ class News:
     happenings: Sequence[Happening]
 
 
-class History:
+class AccountHistory:
     """Calls block; make them from one thread at a time. `trouble` says why nothing is kept; empty when it is."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / FILE_NAME
         self.trouble = ""
 
-    def load(self) -> Kept:
+    def load(self) -> KeptHistory:
         """Everything that is kept. A file that cannot be read is put aside, and a new one begun. Raises nothing."""
         try:
             return self._load()
@@ -73,7 +73,7 @@ class History:
                 self.path.replace(aside)
         except OSError as error:
             self._fail(error)
-        return Kept({}, {}, [])
+        return KeptHistory({}, {}, [])
 
     def save(self, news: News) -> None:
         """Write what changed and let go of what is too old. Raises nothing."""
@@ -84,9 +84,9 @@ class History:
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
-    def _load(self) -> Kept:
+    def _load(self) -> KeptHistory:
         if not self.path.exists():
-            return Kept({}, {}, [])
+            return KeptHistory({}, {}, [])
         with self._open() as database:
             columns = ", ".join(_FIGURES)
             rows = database.execute(f"SELECT hour, model, client, {columns} FROM account").fetchall()
@@ -96,7 +96,7 @@ class History:
                 for process, clients in database.execute("SELECT process, clients FROM processes")
             }
             happened = database.execute("SELECT at, kind, model, text FROM happenings ORDER BY at").fetchall()
-            return Kept(cells, processes, [Happening(*row) for row in happened[-KEPT:]])
+            return KeptHistory(cells, processes, [Happening(*row) for row in happened[-KEPT:]])
 
     def _write(self, database: sqlite3.Connection, news: News) -> None:
         marks = ", ".join("?" * (3 + len(_FIGURES)))
@@ -145,4 +145,4 @@ def _clients(seen: Seen) -> dict[str, Any]:
     return {name: totals.to_json() for name, totals in seen.items()}
 
 
-__all__ = ["DAYS", "History", "Kept", "News"]
+__all__ = ["DAYS", "AccountHistory", "KeptHistory", "News"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import jinja2
@@ -17,11 +17,13 @@ STATIC = HERE / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
-def static_files() -> Iterator[web.RouteDef]:
-    """A route for each file: what is not listed here cannot be asked for."""
-    for path in sorted(STATIC.rglob("*")):
-        if path.suffix in _TYPES:
-            yield web.get(f"/static/{path.relative_to(STATIC).as_posix()}", functools.partial(_file, path))
+def static_files() -> dict[str, Callable[[web.Request], Awaitable[web.Response]]]:
+    """A handler for each file, by its path: what is not listed here cannot be asked for."""
+    return {
+        f"/static/{path.relative_to(STATIC).as_posix()}": functools.partial(_file, path)
+        for path in sorted(STATIC.rglob("*"))
+        if path.suffix in _TYPES
+    }
 
 
 async def page(request: web.Request) -> web.Response:

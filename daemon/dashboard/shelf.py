@@ -44,7 +44,7 @@ class Shelf:
     async def look(self, *, now: bool = False) -> bool:
         """Read what changed, if the last look is some time ago; whether anything did."""
         async with self._looking:
-            news = self._look_at_decisions()
+            news = await asyncio.to_thread(self._look_at_decisions)
             if not now and not news and self._clock() - self._looked < LOOK_EVERY:
                 return False
             before = self.models

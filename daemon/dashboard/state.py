@@ -15,8 +15,8 @@ import psutil
 from pilotfish import __version__
 from pilotfish.daemon.certify.verdicts import ModelReport
 from pilotfish.daemon.config.types import Config, ModelSettings, model_key
+from pilotfish.daemon.control.decision_log import OnStock, on_stock
 from pilotfish.daemon.control.governor import ConnectedRunner, Governor
-from pilotfish.daemon.control.overview import on_stock
 from pilotfish.daemon.dashboard.account import Account
 from pilotfish.daemon.dashboard.shelf import Shelf, report_json
 from pilotfish.hooks.errors import InvalidModelName
@@ -59,11 +59,7 @@ class StateOfThings:
         }
 
     def _models(self, config: Config, runners: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        stock = {
-            name: entry
-            for entry in on_stock([_decision(each) for each in self._shelf.decisions])
-            for name in entry["model"].split(", ")
-        }
+        stock = {name: entry for entry in on_stock(self._shelf.decisions) for name in entry.model.split(", ")}
         loaded = {name: runner for runner in runners for name in (runner["model"], *runner["aliases"])}
         names = {*self._shelf.models, *loaded, *config.models, *(entry for entry in stock if entry)}
         folded: dict[object, str] = {}
@@ -80,7 +76,7 @@ def _model_json(
     config: Config,
     report: ModelReport | None,
     runner: Mapping[str, Any] | None,
-    stock: Mapping[str, Any] | None,
+    stock: OnStock | None,
 ) -> dict[str, Any]:
     mine = config.for_model(name)
     own = config.models.get(model_key(config.models, name) or "", ModelSettings()).enabled
@@ -95,13 +91,13 @@ def _model_json(
         "state": state,
         "why": why,
         "runner": runner["id"] if runner else None,
-        "stock": {"reason": stock["reason"], "since": stock["since"]} if stock and not runner else None,
+        "stock": {"reason": stock.reason, "since": stock.since} if stock and not runner else None,
         "store": report_json(report) if report else None,
     }
 
 
 def _standing(
-    mine: Config, report: ModelReport | None, runner: Mapping[str, Any] | None, stock: Mapping[str, Any] | None
+    mine: Config, report: ModelReport | None, runner: Mapping[str, Any] | None, stock: OnStock | None
 ) -> tuple[str, str]:
     """A word and a sentence: `active`, `parked`, `plain`, `off`, `stock`, `cannot`, `ready` (it would), `unknown`."""
     if runner is not None:
@@ -109,7 +105,7 @@ def _standing(
     if not mine.speculation.enabled:
         return "off", f"switched off in {mine.path or 'the config'}"
     if stock is not None:
-        return "stock", stock["reason"]
+        return "stock", stock.reason
     if report is None:
         return "unknown", "it is not in the model store"
     if report.verdict.startswith("no"):
@@ -134,10 +130,6 @@ def _memory(pid: int) -> int | None:
         return int(psutil.Process(pid).memory_info().rss)
     except (psutil.Error, OSError, ValueError):
         return None
-
-
-def _decision(each: Any) -> dict[str, Any]:
-    return {"model": each.model, "reason": each.reason, "decision": each.decision, "time": each.time}
 
 
 def _found(table: Mapping[str, Any], name: str) -> Any:

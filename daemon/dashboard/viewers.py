@@ -20,7 +20,7 @@ BACKLOG = 256  # messages that one has not read
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class PageMessage:
     """One server-sent event."""
 
     event: str
@@ -32,26 +32,25 @@ class Viewer:
     """One open event stream."""
 
     sight: Sight
-    may_change: bool
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
     lost: int = 0
-    _waiting: deque[Message] = field(default_factory=lambda: deque(maxlen=BACKLOG))
+    _waiting: deque[PageMessage] = field(default_factory=lambda: deque(maxlen=BACKLOG))
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: PageMessage) -> None:
         """Queue a message; the oldest gives way."""
         if len(self._waiting) == BACKLOG:
             self.lost += 1
         self._waiting.append(message)
         self.arrived.set()
 
-    def take(self) -> list[Message]:
+    def take(self) -> list[PageMessage]:
         """All that waits."""
         taken = list(self._waiting)
         self._waiting.clear()
         self.arrived.clear()
         if self.lost:
-            taken.append(Message("lost", {"messages": self.lost}))
+            taken.append(PageMessage("lost", {"messages": self.lost}))
             self.lost = 0
         return taken
 
@@ -62,17 +61,17 @@ class Viewers:
     def __init__(self, watch: Callable[[Sight], None]) -> None:
         self._watch = watch
         self._all: list[Viewer] = []
-        self.explained: dict[str, Message] = {}  # by runner, the last one that each told
+        self.explained: dict[str, PageMessage] = {}  # by runner, the last one that each told
         self.changed = asyncio.Event()  # somebody came, or the last one went
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def enter(self, sight: Sight, *, may_change: bool) -> Viewer:
+    def enter(self, sight: Sight) -> Viewer:
         """Somebody looks from now on. Raises RequestError when there are too many."""
         if len(self._all) >= MOST:
             raise RequestError(f"{MOST} pages are open already; close one")
-        viewer = Viewer(sight, may_change)
+        viewer = Viewer(sight)
         self._all.append(viewer)
         for message in self.explained.values():
             viewer.tell(message)
@@ -84,7 +83,7 @@ class Viewers:
         self._all.remove(viewer)
         self._look()
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: PageMessage) -> None:
         """Everybody."""
         for viewer in self._all:
             viewer.tell(message)
@@ -105,14 +104,14 @@ class Viewers:
         who = {"runner": runner.id, "model": runner.registration.model}
         for event in events:
             if event.get("kind") == "explained":
-                message = Message("explained", {**who, "explained": event.get("explained")})
+                message = PageMessage("explained", {**who, "explained": event.get("explained")})
                 self.explained[runner.id] = message
                 self.tell(message)
         rest = [event for event in events if event.get("kind") != "explained"]
         if not rest:
             return
-        full = Message("live", {**who, "events": rest})
-        bare = Message("live", {**who, "events": [_without_text(event) for event in rest]})
+        full = PageMessage("live", {**who, "events": rest})
+        bare = PageMessage("live", {**who, "events": [_without_text(event) for event in rest]})
         for viewer in self._all:
             if viewer.sight is not Sight.NOTHING:
                 viewer.tell(full if viewer.sight is Sight.TEXT else bare)

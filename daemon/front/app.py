@@ -7,8 +7,10 @@ import contextlib
 import errno
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+
+from aiohttp import web
 
 from pilotfish.daemon.front.routes import create_app
 from pilotfish.daemon.front.settings import FrontSettings, settings_from_env
@@ -23,9 +25,12 @@ __all__ = ["create_app", "embedded", "running", "serve"]
 
 
 @contextlib.asynccontextmanager
-async def running(store: Store, settings: FrontSettings, limits: Limits = ORDINARY) -> AsyncIterator[FrontSettings]:
+async def running(
+    store: Store, settings: FrontSettings, limits: Limits = ORDINARY, mounted: Sequence[web.RouteDef] = ()
+) -> AsyncIterator[FrontSettings]:
     """The front, listening; yields the settings with the port it got (port 0 lets the system choose one).
 
+    `mounted` are routes that are served beside its own.
     A client that goes away cancels its request. Raises ConfigError when the address cannot be had. On leaving, all
     runners are ended.
     """
@@ -34,7 +39,7 @@ async def running(store: Store, settings: FrontSettings, limits: Limits = ORDINA
     except OSError as error:
         raise ConfigError(_why_not(settings, error)) from error
     bound = replace(settings, port=listening[0].getsockname()[1])
-    async with serving(create_app(store, settings), listening, limits):
+    async with serving(create_app(store, settings, mounted), listening, limits):
         log.info("listening on %s, models in %s", bound.url, store.root)
         yield bound
 
@@ -47,14 +52,14 @@ async def embedded(store: Store, settings: FrontSettings | None = None) -> Async
         yield bound.url
 
 
-async def serve(store: Store, settings: FrontSettings) -> None:
-    """Serve until SIGINT or SIGTERM (or cancellation), then end all runners."""
+async def serve(store: Store, settings: FrontSettings, mounted: Sequence[web.RouteDef] = ()) -> None:
+    """Serve until SIGINT or SIGTERM (or cancellation), then end all runners. `mounted` is as for `running`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with running(store, settings):
+        async with running(store, settings, mounted=mounted):
             await stop.wait()
             log.info("stopping")
     finally:

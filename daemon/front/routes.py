@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -28,15 +28,18 @@ log = logging.getLogger("pilotfish.front")
 OLLAMA_API = "0.33.0"  # the version of Ollama's API spoken here: clients switch features by it
 
 
-def create_app(store: Store, settings: FrontSettings) -> web.Application:
-    """The front over a model store. Runners start on demand and end with the application."""
+def create_app(store: Store, settings: FrontSettings, mounted: Sequence[web.RouteDef] = ()) -> web.Application:
+    """The front over a model store. Runners start on demand and end with the application.
+
+    `mounted` are routes of others, behind the same gate.
+    """
     access = Access(settings.origins, settings.host)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[access.middleware(), _shape_errors])
     app[SETTINGS] = settings
     app[CATALOG] = Catalog(store)
     app.cleanup_ctx.append(_runners)
     app.on_response_prepare.append(access.add_headers)
-    app.add_routes(_routes())
+    app.add_routes([*_routes(), *mounted])
     return app
 
 

@@ -109,6 +109,8 @@ class Follower:
             pool=generator.pool.describe(),
             remembered=remembered_by(generator.engine),
             prompts=long_prompts_read(generator.engine),
+            measures=generator.measures,
+            answering=generator.answering,
             clients=generator.clients,
         )
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pilotfish.daemon.control.metric_families import families
 from pilotfish.daemon.core.generation import Outcome
+from pilotfish.daemon.core.measures import Measures
+from pilotfish.daemon.runner.conversation_memory import remembered_by
+from pilotfish.daemon.runner.engine_thread import Generates
 from pilotfish.hooks.types import ConversationTotals
-
-CONTENT_TYPE = "text/plain; version=0.0.4"
 
 
 class Metrics(Collector):
@@ -26,6 +29,7 @@ class Metrics(Collector):
         self.processing = 0
         self.deferred = 0
         self.remembered = ConversationTotals()
+        self.measures = Measures()
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -50,6 +54,11 @@ class Metrics(Collector):
         self._by_parity[outcome.parity] += 1
         self._longest = max(self._longest, prompt_tokens + timings.predicted_n)
 
+    def look_at(self, generator: Generates[Any]) -> None:
+        """Take over what the generator counts itself; a test's own may count nothing."""
+        self.remembered = remembered_by(generator.engine)
+        self.measures = getattr(generator, "measures", Measures())
+
     def render(self) -> bytes:
         """The text of a scrape; averages cover the time since the last one."""
         text = generate_latest(self._registry)
@@ -68,6 +77,7 @@ class Metrics(Collector):
         for parity, count in self._by_parity.items():
             answers.add_metric([parity], count)
         yield answers
+        yield from families((), [((), self.measures)])
 
     def _gauges(self) -> Iterator[tuple[str, str, float]]:
         yield "llamacpp:n_tokens_max", "Longest sequence so far, prompt and answer, in tokens", self._longest

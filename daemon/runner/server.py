@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from pilotfish.daemon.control.metric_families import CONTENT_TYPE
 from pilotfish.daemon.http.client_program import client_program
 from pilotfish.daemon.http.gate import gate
 from pilotfish.daemon.http.json_text import kind, parse_object
 from pilotfish.daemon.registry.containment import guarded
-from pilotfish.daemon.runner.conversation_memory import remembered_by
 from pilotfish.daemon.runner.endpoints import unserved_routes
 from pilotfish.daemon.runner.engine_thread import EngineThread, Generates
 from pilotfish.daemon.runner.handover import Handover
-from pilotfish.daemon.runner.metrics import CONTENT_TYPE, Metrics
+from pilotfish.daemon.runner.metrics import Metrics
 from pilotfish.daemon.runner.model_card import ModelCard, models_json, props_json, slots_json
 from pilotfish.daemon.runner.relay import relay
 from pilotfish.daemon.runner.responding import ResponseFormat, json_response, respond
@@ -186,7 +186,7 @@ class Server:
         self.metrics.processing = len(self._engine.running)
         self.metrics.deferred = self._engine.waiting
         if self._engine.generator is not None:
-            self.metrics.remembered = remembered_by(self._engine.generator.engine)
+            self.metrics.look_at(self._engine.generator)
         return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _explain(self, request: web.Request) -> web.Response:

@@ -12,6 +12,7 @@ from pilotfish.daemon.core.controller import Controller, Eager
 from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
+from pilotfish.daemon.core.measures import Meter
 from pilotfish.daemon.core.target_session import open_target
 from pilotfish.daemon.drafters.pool import guard_for
 from pilotfish.daemon.drafters.worker import DrafterWorker
@@ -96,6 +97,7 @@ def answer(
     clock: Callable[[], float] | None = None,
     deadline: float = PATIENCE,
     emit: Emit | None = None,
+    meter: Meter | None = None,
 ) -> Answer:
     """Run `request` with every drafter in a guard of its own. `emit` sees what is delivered as it is."""
     pin = fake_pin(engine.n_vocab)
@@ -117,7 +119,7 @@ def answer(
     try:
         target = open_target(engine, request)
         coordinator = Coordinator(
-            engine, target, request, guards=guards, controller=controller, clock=clock or FakeClock()
+            engine, target, request, guards=guards, controller=controller, meter=meter, clock=clock or FakeClock()
         )
         answering = Answering(coordinator, target, deliver, cancelled)
         while not answering.ended:

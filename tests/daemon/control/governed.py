@@ -41,14 +41,23 @@ async def settled() -> None:
 class FakeRunner:
     """A runner that remembers its plans; `fail` is raised on every plan, and for every report."""
 
-    def __init__(self, path: Path, model: str = "smollm2:135m", *, pid: int = 7, aliases: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        model: str = "smollm2:135m",
+        *,
+        pid: int = 7,
+        aliases: tuple[str, ...] = (),
+        started: float = 1.5,
+        report_every: float = 0.02,
+    ) -> None:
         self.plans: list[Plan] = []
         self.now = Report()
         self.fail: BaseException | None = None
         registration = Registration(
-            pid, 4711, model, 1.5, "sha256:ab", "bf16-f16", "lane", (1, 2), ("suffix",), aliases
+            pid, 4711, model, started, "sha256:ab", "bf16-f16", "lane", (1, 2), ("suffix",), aliases
         )
-        self.link = ControlClient(path, registration, self._follow, self._report, retry=0.02, report_every=0.02)
+        self.link = ControlClient(path, registration, self._follow, self._report, retry=0.02, report_every=report_every)
 
     async def _follow(self, plan: Plan) -> None:
         self.plans.append(plan)

@@ -132,6 +132,10 @@ def test_totals_add_up():
     assert totals.drafted == sum(report.drafted for report in reports) > 0
     assert totals.acceptance == totals.accepted / totals.drafted
     assert type(totals).from_json(totals.to_json()) == totals
+    measures = generator.measures
+    assert (measures.answers, measures.answered, measures.accepted) == (2, totals.committed, totals.accepted)
+    assert measures.saved - measures.lost == pytest.approx(totals.saved_seconds)
+    assert generator.answering == 0
 
 
 @pytest.mark.parametrize("error", RAISED)
