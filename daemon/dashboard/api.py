@@ -9,6 +9,7 @@
 `GET /pilotfish/api/certificates`      certificates with their rows
 `GET /pilotfish/api/live`              server-sent events: state, happened, live, explained, lost
 `POST /pilotfish/api/switch`           speculation on or off, for a model or for all; needs the token
+`POST /pilotfish/api/playground`       one prompt answered twice, as NDJSON; needs the token
 ====================================  ====================================================================
 
 docs/page.md describes the JSON. Over TCP a request has to come from this machine or bring the token, and never from
@@ -31,6 +32,7 @@ from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.dashboard.dashboard import Dashboard, sight_of
 from pilotfish.daemon.dashboard.page_files import page, static_files
 from pilotfish.daemon.dashboard.page_token import COOKIE, HEADER
+from pilotfish.daemon.dashboard.playground import Trial, compare
 from pilotfish.daemon.dashboard.viewers import PageMessage
 from pilotfish.daemon.http.gate import GateRefusal, gate, is_loopback
 from pilotfish.daemon.http.json_text import parse_object
@@ -66,7 +68,9 @@ def page_routes(dashboard: Dashboard, *, by_socket: bool = False) -> list[web.Ro
         "/api/certificates": api.certificates,
         "/api/live": api.live,
     }
-    posts = {"/api/switch": api.switch} | ({"/open": api.new_code} if by_socket else {})
+    posts = {"/api/switch": api.switch, "/api/playground": api.playground} | (
+        {"/open": api.new_code} if by_socket else {}
+    )
     return [
         web.get(PREFIX, api.guarded(_to_page)),
         *(web.get(PREFIX + path, api.guarded(handler)) for path, handler in routes.items()),
@@ -170,6 +174,22 @@ class PageApi:
             raise RequestError('send {"enabled": true or false, "model": a name, or null for all}')
         edit = await asyncio.to_thread(set_enabled, enabled, model)
         return _json({"changed": edit.changed, "key": edit.key, "path": str(edit.path), "exceptions": edit.exceptions})
+
+    async def playground(self, request: web.Request) -> web.StreamResponse:
+        """Both answers, piece by piece; an error after the first is a line `{"error": text}`."""
+        self._check_token(request)
+        runners = {runner.id: runner for runner in self._dashboard.governor.runners}
+        trial = Trial.from_json(parse_object(await request.read()), runners)
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "X-Accel-Buffering": "no"})
+        _add_headers(response)
+        await response.prepare(request)
+        async with contextlib.aclosing(compare(trial)) as pieces:
+            try:
+                async for piece in pieces:
+                    await response.write(_dump(piece) + b"\n")
+            except PilotfishError as error:
+                await response.write(_dump({"error": str(error)}) + b"\n")
+        return response
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events until the client goes."""

@@ -13,6 +13,7 @@ from pilotfish.daemon.front import library, ollama_api, openai_api
 from pilotfish.daemon.front.access import Access
 from pilotfish.daemon.front.bodies import MAX_BODY
 from pilotfish.daemon.front.catalog import Catalog
+from pilotfish.daemon.front.client_name import note_client
 from pilotfish.daemon.front.errors import ollama_error, openai_error, status_of
 from pilotfish.daemon.front.inference import Inference
 from pilotfish.daemon.front.keys import CATALOG, INFERENCE, RUNNERS, SETTINGS
@@ -34,7 +35,7 @@ def create_app(store: Store, settings: FrontSettings, mounted: Sequence[web.Rout
     `mounted` are routes of others, behind the same gate.
     """
     access = Access(settings.origins, settings.host)
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[access.middleware(), _shape_errors])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[access.middleware(), note_client, _shape_errors])
     app[SETTINGS] = settings
     app[CATALOG] = Catalog(store)
     app.cleanup_ctx.append(_runners)
