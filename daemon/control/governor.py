@@ -101,7 +101,8 @@ class Governor:
         for problem in problems:
             log.warning("%s", problem)
         self.generation += 1
-        self._happened("plugins", "", f"the plugin folders' files are others: generation {self.generation}")
+        if self.generation > 1:
+            self._happened("plugins", "", f"the plugin folders' files are others: generation {self.generation}")
         log.info("plugin folders: generation %d", self.generation)
         self._wake()
 

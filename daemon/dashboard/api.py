@@ -32,7 +32,7 @@ from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.dashboard.dashboard import Dashboard, sight_of
 from pilotfish.daemon.dashboard.page_files import page, static_files
 from pilotfish.daemon.dashboard.page_token import COOKIE, HEADER
-from pilotfish.daemon.dashboard.playground import Trial, compare
+from pilotfish.daemon.dashboard.playground import PlaygroundTrial, compare
 from pilotfish.daemon.dashboard.viewers import PageMessage
 from pilotfish.daemon.http.gate import GateRefusal, gate, is_loopback
 from pilotfish.daemon.http.json_text import parse_object
@@ -68,9 +68,9 @@ def page_routes(dashboard: Dashboard, *, by_socket: bool = False) -> list[web.Ro
         "/api/certificates": api.certificates,
         "/api/live": api.live,
     }
-    posts = {"/api/switch": api.switch, "/api/playground": api.playground} | (
-        {"/open": api.new_code} if by_socket else {}
-    )
+    posts = {"/api/switch": api.switch, "/api/playground": api.playground}
+    if by_socket:
+        posts["/open"] = api.new_code
     return [
         web.get(PREFIX, api.guarded(_to_page)),
         *(web.get(PREFIX + path, api.guarded(handler)) for path, handler in routes.items()),
@@ -179,7 +179,7 @@ class PageApi:
         """Both answers, piece by piece; an error after the first is a line `{"error": text}`."""
         self._check_token(request)
         runners = {runner.id: runner for runner in self._dashboard.governor.runners}
-        trial = Trial.from_json(parse_object(await request.read()), runners)
+        trial = PlaygroundTrial.from_json(parse_object(await request.read()), runners)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "X-Accel-Buffering": "no"})
         _add_headers(response)
         await response.prepare(request)

@@ -91,7 +91,7 @@ class AccountHistory:
             columns = ", ".join(_FIGURES)
             rows = database.execute(f"SELECT hour, model, client, {columns} FROM account").fetchall()
             cells = {Cell(int(row[0]), str(row[1]), str(row[2])): Totals(*row[3:]) for row in rows}
-            processes = {
+            processes: dict[str, Seen] = {
                 str(process): {name: Totals.from_json(found) for name, found in json.loads(clients).items()}
                 for process, clients in database.execute("SELECT process, clients FROM processes")
             }

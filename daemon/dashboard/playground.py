@@ -24,7 +24,7 @@ _MAX_LINE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PlaygroundTrial:
     """What is asked: at most so many tokens, greedy."""
 
     runner: ConnectedRunner
@@ -32,7 +32,7 @@ class Trial:
     tokens: int
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any], runners: Mapping[str, ConnectedRunner]) -> Trial:
+    def from_json(cls, body: Mapping[str, Any], runners: Mapping[str, ConnectedRunner]) -> PlaygroundTrial:
         """Raises RequestError in the words of the field at fault."""
         runner, prompt, tokens = body.get("runner"), body.get("prompt"), body.get("tokens", 96)
         if not isinstance(runner, str) or runner not in runners:
@@ -51,8 +51,8 @@ class _Side:
     rate: float | None = None
 
 
-async def compare(trial: Trial) -> AsyncGenerator[dict[str, Any], None]:
-    """`{"side", "text", "drafted"}` for each piece, `{"side", "done"}` at an answer's end, `{"equal", ...}` at the last.
+async def compare(trial: PlaygroundTrial) -> AsyncGenerator[dict[str, Any], None]:
+    """`{"side", "text", "drafted"}` for each piece, `{"side", "done"}` where an answer ends, and `{"equal", ...}`.
 
     Raises WorldError with the runner's words.
     """

@@ -22,11 +22,11 @@ export function account(state) {
   }
 }
 
-const HEADINGS = (what) => [what, "Saved today", "Saved in 7 days", "Sooner", "Guesses right", "Requests", "Tokens"];
+const HEADINGS = (what) => [what, "Saved today", "In 7 days", "Sooner", "Right", "Requests"];
 
 function row(one) {
   const { today, week } = one;
-  return [one.name, seconds(today.saved_seconds), seconds(week.saved_seconds), share(sooner(week.seconds, week.saved_seconds)), share(week.acceptance), count(week.requests), count(week.committed)];
+  return [one.name, seconds(today.saved_seconds), seconds(week.saved_seconds), share(sooner(week.seconds, week.saved_seconds)), share(week.acceptance), count(week.requests)];
 }
 
 function figures(today, week) {
