@@ -22,7 +22,7 @@ log = logging.getLogger("pilotfish.control")
 
 FIRST_RETRY, LAST_RETRY = 0.25, 5.0  # seconds between attempts to find a daemon
 REPORT_EVERY = 1.0  # seconds, and only when there is news
-LIVE_EVERY = 0.1  # seconds, and only while somebody looks
+LIVE_EVERY = 0.25  # seconds, and only while somebody looks
 MOST_LIVE = 500  # events in one message
 ANSWER_WITHIN = 5.0  # seconds
 _MAX_LINE = 1 << 20  # bytes of one plan

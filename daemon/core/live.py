@@ -63,7 +63,7 @@ class LiveRequest:
             "proposed": len(round.proposal),
             "accepted": round.accepted,
             "committed": round.committed,
-            "confidence": [float(f"{value:.3f}") for value in round.proposal.confidence[: len(round.proposal)]],
+            "confidence": [_short(value) for value in round.proposal.confidence[: len(round.proposal)]],
             "seconds": round.seconds,
             "saved_seconds": gain if self.drafters else 0.0,
         }
@@ -154,6 +154,10 @@ def _pieces(tokens: Sequence[OutputToken]) -> list[dict[str, Any]]:
         for drafted, group in itertools.groupby(tokens, key=lambda token: token.drafted)
         if (text := "".join(token.text for token in group))
     ]
+
+
+def _short(value: float) -> float:
+    return int(1000 * value + 0.5) / 1000
 
 
 def _rate(tokens: int, seconds: float) -> float | None:

@@ -110,11 +110,13 @@ class Viewers:
         rest = [event for event in events if event.get("kind") != "explained"]
         if not rest:
             return
-        full = PageMessage("live", {**who, "events": rest})
-        bare = PageMessage("live", {**who, "events": [_without_text(event) for event in rest]})
+        sights = {viewer.sight for viewer in self._all}
+        messages = {Sight.TEXT: PageMessage("live", {**who, "events": rest})}
+        if Sight.ROUNDS in sights:
+            messages[Sight.ROUNDS] = PageMessage("live", {**who, "events": [_without_text(event) for event in rest]})
         for viewer in self._all:
             if viewer.sight is not Sight.NOTHING:
-                viewer.tell(full if viewer.sight is Sight.TEXT else bare)
+                viewer.tell(messages[viewer.sight])
 
     def _look(self) -> None:
         self.changed.set()

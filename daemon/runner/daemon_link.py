@@ -127,8 +127,15 @@ class Follower:
         news = (self._generator.totals, self._generator.rounds)
         if time.monotonic() - at >= EXPLAIN_EVERY and news != knew:
             self._explained = (time.monotonic(), news)
-            events.append({"kind": "explained", "at": time.time(), "explained": self._generator.explain()})
+            events.append({"kind": "explained", "at": time.time(), "explained": _brief(self._generator.explain())})
         return events
+
+
+def _brief(explained: dict[str, Any]) -> dict[str, Any]:
+    """Without what a viewer got round by round; of the last ones the widths are left."""
+    costs = explained["model_of_costs"]
+    rounds = [{"width": round["width"]} for round in costs["rounds"]]
+    return {**explained, "model_of_costs": {**costs, "rounds": rounds}}
 
 
 def in_force(config: Config, launch: Launch) -> Config:

@@ -59,7 +59,7 @@ export function lines(element, groups, { x, y, from = 0, to = null, shown = (tic
   const names = Object.keys(groups);
   const make = () => ({
     scales: { x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) }, y: { range: (_, low, high) => [Math.min(from, low), to ?? Math.max(from + 1, high * 1.05)] } },
-    axes: [axis({ label: x, labelSize: 20, labelFont: "12px system-ui", ...(ticks ? { splits: () => ticks } : {}) }), axis({ size: 52, values: (_, found) => found.map(shown) })],
+    axes: [axis({ label: x, size: 30, labelSize: 22, labelGap: 0, labelFont: "12px system-ui", ...(ticks ? { splits: () => ticks } : {}) }), axis({ size: 52, values: (_, found) => found.map(shown) })],
     series: [{ label: x, value: (_, value) => value ?? "" }, ...names.map((label, i) => ({ label, stroke: colour(PALETTE[i % PALETTE.length]), width: 2, dash: i >= PALETTE.length ? [6, 4] : undefined, spanGaps: true, points: { show: true, size: 6 }, value: (_, value) => (value === null ? "" : shown(value)) }))],
     legend: { show: true, live: false },
   });

@@ -6,7 +6,7 @@ const moment = new Intl.DateTimeFormat("en", { month: "short", day: "numeric", h
 
 export const count = (value) => whole.format(value);
 export const share = (value) => (value === null || value === undefined ? "–" : `${Math.round(100 * value)}%`);
-export const rate = (value) => (value === null || !Number.isFinite(value) ? "–" : `${value.toFixed(value < 100 ? 1 : 0)} tokens/s`);
+export const rate = (value) => (value === null || !Number.isFinite(value) ? "–" : `${value.toFixed(value < 100 ? 1 : 0)}\u00a0tokens/s`);
 export const steps = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(2)}×`);
 export const onDay = (at) => day.format(new Date(1000 * at));
 export const at = (when) => moment.format(new Date(1000 * when));
@@ -14,18 +14,18 @@ export const at = (when) => moment.format(new Date(1000 * when));
 export function seconds(value) {
   const size = Math.abs(value);
   const sign = value < 0 ? "−" : "";
-  if (size < 0.0005) return "0 s";
-  if (size < 1) return `${sign}${Math.round(1000 * size)} ms`;
-  if (size < 100) return `${sign}${size.toFixed(1)} s`;
+  if (size < 0.0005) return "0\u00a0s";
+  if (size < 1) return `${sign}${Math.round(1000 * size)}\u00a0ms`;
+  if (size < 100) return `${sign}${size.toFixed(1)}\u00a0s`;
   const minutes = Math.round(size / 60);
-  if (minutes < 100) return `${sign}${minutes} min`;
-  return `${sign}${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 100) return `${sign}${minutes}\u00a0min`;
+  return `${sign}${Math.floor(minutes / 60)} h ${minutes % 60}\u00a0min`;
 }
 
 export function bytes(value) {
   if (value === null || value === undefined) return "";
-  if (value < 1e9) return `${Math.round(value / 1e6)} MB`;
-  return `${(value / 1e9).toFixed(1)} GB`;
+  if (value < 1e9) return `${Math.round(value / 1e6)}\u00a0MB`;
+  return `${(value / 1e9).toFixed(1)}\u00a0GB`;
 }
 
 export function ago(when) {

@@ -11,6 +11,7 @@ const WORDS = {
 };
 const MEANINGS = {
   active: "Loaded. Guesses are tried wherever they save time.",
+  parked: "Guesses are tried again with every answer.",
   ready: "It is loaded with its first request, and will speculate.",
 };
 const cards = new Map();
@@ -61,7 +62,7 @@ function made(model) {
 
 function sentence(model) {
   const why = model.why ? model.why[0].toUpperCase() + model.why.slice(1) : "";
-  return why || MEANINGS[model.state] || "";
+  return [why, MEANINGS[model.state]].filter(Boolean).join(". ");
 }
 
 function about(model, runner) {

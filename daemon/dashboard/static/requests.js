@@ -123,7 +123,7 @@ function made(model, first) {
     const tallest = Math.max(4, ...shown.map((round) => round.proposed + 1));
     const unit = HEIGHT / tallest;
     strip.replaceChildren(...shown.flatMap((round, x) => column(round, x, unit)));
-    const what = `${share(drafted ? accepted / drafted : null)} of ${count(drafted)} guesses were right, in the last ${shown.length} rounds and before`;
+    const what = `${count(accepted)} of ${count(drafted)} guesses were right; the last ${shown.length} rounds`;
     strip.setAttribute("aria-label", what);
   }
 
@@ -133,7 +133,8 @@ function made(model, first) {
     const without = end ? end.plain_rate : spent + saved > 0 ? committed / (spent + saved) : null;
     say(now, got ? rate(got) : "reading the prompt");
     say(plain, got && without ? `plain would be ${rate(without)}` : "");
-    say(right, got ? `${count(committed)} tokens, ${share(drafted ? accepted / drafted : null)} of guesses right, ${seconds(saved)} saved of ${seconds(decoding + saved)}` : "");
+    const guesses = drafted ? `${share(accepted / drafted)} of guesses right` : "no guesses";
+    say(right, got ? `${count(committed)} tokens, ${guesses}, ${seconds(saved)} saved of ${seconds(decoding + saved)}` : "");
   }
 }
 
