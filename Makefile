@@ -26,7 +26,7 @@ sys.exit(not (python and machine and libc == "glibc" and tuple(map(int, version.
 endef
 export WHEEL_FITS
 
-.PHONY: help demo test lint fuzz test-drafters stock test-stock ollama npm test-ollama test-browser serve clean
+.PHONY: help demo test lint fuzz test-drafters stock test-stock test-prometheus ollama npm test-ollama test-browser serve clean
 .DEFAULT_GOAL := help
 
 # `make PYTHON=...` beside a .venv of another version says so, and does not go on with the old one.
@@ -45,7 +45,7 @@ demo: .venv/.demo ## Install what is needed (in seconds on Linux) and watch a re
 test: .venv/.test ## Install what is needed (libllama is compiled, once) and run the tests
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory npm; \
 	else echo "npm is not installed: tests with other models' tokenizers are left out"; fi
-	$(PYTEST) -m "not stock and not ollama and not drafters and not browser"
+	$(PYTEST) -m "not stock and not ollama and not drafters and not prometheus and not browser"
 
 lint: .venv/.lint ## Run ruff and mypy
 	$(BIN)/ruff check .
@@ -63,6 +63,11 @@ stock: $(STOCK)/.done ## Build a stock llama-server to compare with (about 8 min
 
 test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-server
 	PILOTFISH_TEST_LLAMA_SERVER="$(STOCK_SERVER)" $(PYTEST) -m stock
+
+test-prometheus: .venv/.test ## Run the tests of dashboard and alerts on a real Prometheus
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
+		echo "Prometheus is needed. Debian and Ubuntu: sudo apt-get install prometheus; macOS: brew install prometheus"; exit 1; }
+	$(PYTEST) -m prometheus tests/etc
 
 ollama: $(OLLAMA)/.done ## Build a real Ollama around the stock llama-server (about 3 minutes more, once)
 

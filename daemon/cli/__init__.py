@@ -40,6 +40,7 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "run": "run",
     "serve": "serve",
     "status": "status",
+    "top": "top",
     "validate": "validate",
 }
 COMMAND_ENTRY_POINTS = "pilotfish.commands"  # what other parts, and other distributions, add

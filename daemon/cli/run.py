@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pilotfish.daemon.cli.console import end_unread, err, harmless, write_words
+from pilotfish.daemon.cli.console import end_unread, err, harmless
+from pilotfish.daemon.cli.terminal_chat import AnswerFigures, TerminalChat, say
+from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.lab.asking import Client
+from pilotfish.hooks.environment import variable
 from pilotfish.hooks.errors import PilotfishError
-
-DRAFTED = "cyan"
-THOUGHT = "bright_black"
-
-
-@dataclass
-class TerminalChat:
-    """One conversation: what is sent with every request, and what was said so far."""
-
-    model: str
-    options: dict[str, Any]
-    show_drafts: bool
-    messages: list[dict[str, str]] = field(default_factory=list)
 
 
 @click.command("run")
@@ -35,6 +26,7 @@ class TerminalChat:
 @click.argument("words", metavar="[PROMPT]...", nargs=-1)
 @click.option("--show-drafts", is_flag=True, help="Show accepted draft tokens in another colour.")
 @click.option("--speculate/--no-speculate", default=True, help="Without speculation the tokens are the same.")
+@click.option("--verbose", is_flag=True, help="Show every time and count after an answer, not only a line of rates.")
 @click.option("--system", help="A system message.")
 @click.option("--temperature", type=float, help="0 is greedy.")
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
@@ -45,6 +37,7 @@ def command(
     words: tuple[str, ...],
     show_drafts: bool,
     speculate: bool,
+    verbose: bool,
     system: str | None,
     root: Path | None,
     **sampling: float | int | None,
@@ -54,9 +47,8 @@ def command(
     The words of the prompt need no quotes. What is piped in stands before them: `cat notes | pilotfish run m sum up`.
     """
     options = {"speculate": speculate, **{name: value for name, value in sampling.items() if value is not None}}
-    chat = TerminalChat(model, options, show_drafts)
-    if system:
-        chat.messages.append({"role": "system", "content": system})
+    figures = AnswerFigures.VERBOSE if verbose else AnswerFigures.LINE
+    chat = TerminalChat(model, options, show_drafts, figures, system or "")
     prompt = _prompt(words)
     if prompt is not None and not prompt.strip():
         err.print("There is no question: the input is empty, and no prompt was given.", markup=False)
@@ -78,12 +70,46 @@ def _prompt(words: Sequence[str]) -> str | None:
 async def _run(chat: TerminalChat, prompt: str | None, root: Path | None) -> None:
     async with _server(root, chat.model) as url, Client(url) as client:
         if prompt is not None:
-            await _say(client, chat, prompt)
-            return
-        err.print("Type a message, or /bye to leave.", style="dim")
-        while (line := await _read_line()) is not None:
+            await say(client, chat, prompt)
+        else:
+            await _converse(chat, client)
+
+
+async def _converse(chat: TerminalChat, client: Client) -> None:
+    """Messages and commands until the end of the input, or /bye."""
+    from pilotfish.daemon.cli.chat_commands import ChatCommands, Leave
+    from pilotfish.daemon.cli.chat_input import FILE_NAME, ChatInput, TypedHistory, asking
+
+    kept = not (variable("PILOTFISH_NOHISTORY") or variable("OLLAMA_NOHISTORY"))
+    history = TypedHistory(state_dir() / FILE_NAME, keep=kept)
+    messages = ChatInput(asking(history), _tell)
+    commands = ChatCommands(chat, client, _tell, partial(setattr, history, "keep"))
+    with contextlib.suppress(Leave):
+        while (entry := await messages.read()) is not None:
             with _reported():
-                await _say(client, chat, line)
+                if entry.command:
+                    await commands.obey(entry.text)
+                else:
+                    await _until_stopped(say(client, chat, entry.text))
+
+
+async def _until_stopped(answer: Coroutine[Any, Any, None]) -> None:
+    """Wait for an answer, which Ctrl-C stops, and only that."""
+    loop, answering = asyncio.get_running_loop(), asyncio.ensure_future(answer)
+    loop.add_signal_handler(signal.SIGINT, answering.cancel)
+    try:
+        await asyncio.wait([answering])
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        answering.cancel()
+    if answering.cancelled():
+        _tell("Stopped.")
+    else:
+        answering.result()
+
+
+def _tell(text: str) -> None:
+    err.print(harmless(text), markup=False, soft_wrap=True)
 
 
 @contextlib.asynccontextmanager
@@ -118,57 +144,6 @@ def _holds(store: Any, model: str) -> bool:
     except PilotfishError:
         return False
     return True
-
-
-async def _say(client: Client, chat: TerminalChat, text: str) -> None:
-    chat.messages.append({"role": "user", "content": text})
-    body = {"model": chat.model, "messages": chat.messages, "options": chat.options}
-    said, last, thinks = "", {}, False
-    async with contextlib.aclosing(client.stream("/api/chat", body)) as events:
-        async for event in events:
-            message = event.get("message", {})
-            piece = message.get("content", "")
-            _show_thought(message.get("thinking", ""), ended=thinks and bool(piece))
-            thinks = not piece and (thinks or "thinking" in message)
-            said += piece
-            drafted = event.get("pilotfish", {}).get("drafted", 0) > 0
-            write_words(piece, DRAFTED if drafted and chat.show_drafts else "")
-            last = event
-    chat.messages.append({"role": "assistant", "content": said})
-    if sys.stdout.isatty():
-        write_words("\n")
-    err.print(summary(last), style="dim", markup=False)
-
-
-def _show_thought(thought: str, *, ended: bool) -> None:
-    """What a model thinks, for whoever watches a terminal; it is no part of the answer."""
-    if sys.stdout.isatty():
-        write_words(thought, THOUGHT)
-        write_words("\n\n" if ended else "")
-
-
-def summary(last: dict[str, Any]) -> str:
-    """One line on how an answer was made."""
-    count, seconds = last.get("eval_count", 0), last.get("eval_duration", 0) / 1e9
-    figures = last.get("pilotfish", {})
-    rate = f"{count / seconds:.1f} tok/s" if seconds > 0 else "no rate"
-    drafted, accepted = figures.get("draft_n", 0), figures.get("draft_n_accepted", 0)
-    drafts = f"{accepted} of {drafted} drafted tokens accepted" if drafted else "nothing drafted"
-    parity = f", parity {figures['parity']} ({figures.get('lane', '')})" if figures.get("parity") else ""
-    return f"{count} tokens, {rate}, {drafts}{parity}"
-
-
-async def _read_line() -> str | None:
-    """The next message, or None at the end of the input or /bye."""
-    while True:
-        try:
-            line = await asyncio.to_thread(input, ">>> " if sys.stdout.isatty() else "")
-        except EOFError:
-            return None
-        if line.strip() in ("/bye", "/exit"):
-            return None
-        if line.strip():
-            return line
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pilotfish.daemon.control.control_client import REPORT_EVERY
 
+_PAUSE = 1.5 * REPORT_EVERY  # between two reports, from which on there was nothing to tell for a while
 _STALE = 2.5 * REPORT_EVERY  # after which no report means that there is nothing to tell
 
 
@@ -19,7 +20,7 @@ class Pace:
         """A report has come: so many tokens since the runner began."""
         if self._tokens is not None:
             # After a pause, what came did so since a report would have told of it: the pause is no part of the pace.
-            seconds = at - self._at if at - self._at < _STALE else REPORT_EVERY
+            seconds = at - self._at if at - self._at < _PAUSE else REPORT_EVERY
             if seconds <= 0:
                 return
             self._rate = max(0, tokens - self._tokens) / seconds

@@ -6,11 +6,13 @@ import asyncio
 import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
+import aiohttp
 import pytest
 from click.testing import CliRunner
 
@@ -231,6 +233,18 @@ class TestServe:
             assert daemon is not None
             assert await ask_status(socket)
         assert "another daemon governs already" in caplog.text
+
+    @pytest.mark.parametrize("other", [False, True], ids=["its own daemon", "another daemon"])
+    async def test_metrics_of_the_daemon_are_on_its_port(self, home, caplog, other):
+        caplog.set_level(logging.INFO, "pilotfish")
+        async with governing() if other else nullcontext():
+            with self.serving(home) as task:
+                await until(lambda: "listening on" in caplog.text)
+                (url,) = re.findall(r"listening on (\S+),", caplog.text)
+                async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as response:
+                    assert (response.status, response.headers["Content-Type"]) == (200, "text/plain; version=0.0.4")
+                    assert "pilotfish_config_ok 1.0" in (await response.text()).splitlines()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def test_without_a_socket_it_serves_all_the_same(self, home, monkeypatch, caplog):
         caplog.set_level(logging.INFO, "pilotfish")

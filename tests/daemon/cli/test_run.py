@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import pty
 import subprocess
 import sys
+import termios
 import threading
+import time
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -171,3 +176,112 @@ def test_nothing_piped_in_and_no_prompt_is_no_question(serve, stdin):
     done = run(server, stdin=stdin)
     assert (done.returncode, done.stdout, server.asked) == (0, b"", [])
     assert b"no question" in done.stderr
+
+
+def test_verbose_tells_every_figure_and_otherwise_one_line(serve):
+    assert len(run(serve(), "hi").stderr.splitlines()) == 1
+    names = [line.partition(b":")[0] for line in run(serve(), "hi", "--verbose").stderr.splitlines()]
+    assert names[:2] == [b"total duration", b"load duration"]
+    assert b"eval rate" in names
+
+
+class Terminal:
+    """`pilotfish run m` as a person has it."""
+
+    def __init__(self, server, home, *options):
+        self._unread = ""
+        self._own, end = pty.openpty()
+        environment = {**server.environment, "PILOTFISH_STATE": str(home), "PROMPT_TOOLKIT_NO_CPR": "1"}
+        self.process = subprocess.Popen(
+            [*PILOTFISH, "run", "m", *options],
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            env=environment,
+            preexec_fn=partial(_controls, end),
+        )
+        os.close(end)
+
+    def type(self, text):
+        os.write(self._own, text.encode())
+
+    def until(self, text):
+        """What comes up to `text`, after what the last call gave."""
+        while text not in self._unread:
+            self._unread += os.read(self._own, 4096).decode("utf-8", "replace")
+        before, _, self._unread = self._unread.partition(text)
+        return before
+
+    def left(self):
+        """The exit code, once it has ended."""
+        with contextlib.suppress(OSError):  # how Linux says that the other end was closed
+            while os.read(self._own, 4096):
+                pass
+        os.close(self._own)
+        return self.process.wait(60)
+
+
+def _controls(end):
+    """Makes a terminal the one whose Ctrl-C this process gets."""
+    os.setsid()
+    fcntl.ioctl(end, termios.TIOCSCTTY, 0)
+
+
+PROMPT = "lists commands"
+
+
+def test_a_chat_with_drafts_in_colour_several_lines_and_commands(serve, tmp_path):
+    server = serve(["plain ", "drafted"])
+    terminal = Terminal(server, tmp_path, "--show-drafts")
+    terminal.until(PROMPT)
+    terminal.type('"""one\r')
+    terminal.until("...")
+    terminal.type('two"""\r')
+    assert "plain \x1b[36mdrafted\x1b[0m" in terminal.until("nothing drafted")
+    terminal.until(PROMPT)
+    terminal.type("/set parameter seed 3\r")
+    terminal.until("seed is 3.")
+    terminal.until(PROMPT)
+    terminal.type("\x1b[A\x15again\r")  # the line before, and away with it
+    terminal.until("nothing drafted")
+    terminal.until(PROMPT)
+    terminal.type("\x04")
+    assert terminal.left() == 0
+    first, second = server.asked
+    assert [message["content"] for message in first["messages"]] == ["one\ntwo"]
+    assert [message["content"] for message in second["messages"]] == ["one\ntwo", "plain drafted", "again"]
+    assert second["options"] == {"speculate": True, "seed": 3}
+
+
+class EndlessAtFirst:
+    """Pieces without an end for the first answer, one piece for the next."""
+
+    def __init__(self):
+        self.begun = 0
+
+    def __iter__(self):
+        self.begun += 1
+        yield "word "
+        while self.begun == 1:
+            time.sleep(0.02)
+            yield "word "
+
+
+def test_ctrl_c_stops_an_answer_and_nothing_else(serve, tmp_path):
+    server = serve(EndlessAtFirst())
+    terminal = Terminal(server, tmp_path)
+    terminal.until(PROMPT)
+    terminal.type("go\r")
+    terminal.until("word word word")
+    terminal.type("\x03")
+    terminal.until("Stopped.")
+    terminal.until(PROMPT)
+    terminal.type("and now?\r")
+    terminal.until("nothing drafted")
+    terminal.until(PROMPT)
+    terminal.type("/bye\r")
+    assert terminal.left() == 0
+    said = [message["content"] for message in server.asked[1]["messages"]]
+    assert said[0] == "go"
+    assert said[1].startswith("word word word")
+    assert said[2] == "and now?"
