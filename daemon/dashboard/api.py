@@ -148,12 +148,12 @@ class PageApi:
 
     async def state(self, request: web.Request) -> web.Response:
         """How things stand."""
-        await self._dashboard.shelf.look()
+        await self._dashboard.shelf.glance()
         return _json({**self._dashboard.state.json(), "may_change": self._may_change(request)})
 
     async def events(self, request: web.Request) -> web.Response:
         """What happened."""
-        await self._dashboard.shelf.look()
+        await self._dashboard.shelf.glance()
         return _json({"events": self._dashboard.events()})
 
     async def history(self, request: web.Request) -> web.Response:
@@ -200,7 +200,6 @@ class PageApi:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
             _add_headers(response)
             await response.prepare(request)
-            await dashboard.shelf.look()
             viewer.tell(PageMessage("state", dashboard.state.json()))
             while not viewer.closed:
                 await response.write(b"".join(_event(message, allowed) for message in viewer.take()) or b":\n\n")

@@ -23,7 +23,6 @@ from pilotfish.daemon.dashboard.page_token import PageToken
 from pilotfish.daemon.dashboard.shelf import Shelf
 from pilotfish.daemon.dashboard.state import StateOfThings
 from pilotfish.daemon.dashboard.viewers import PageMessage, Viewers
-from pilotfish.daemon.registry.containment import contained
 from pilotfish.manifests.store import Store
 
 log = logging.getLogger("pilotfish.dashboard")
@@ -68,6 +67,7 @@ class Dashboard:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.shelf.close()
             await self._save()
 
     def events(self) -> list[dict[str, Any]]:
@@ -113,13 +113,12 @@ class Dashboard:
                 told = -1
             try:
                 looked = await self.shelf.look()
-            except Exception as error:
-                log.warning("the models cannot be read: %s", contained(error))
-                looked = False
-            if looked or told != self.governor.news or ago >= TELL_ANYWAY:
-                told, ago = self.governor.news, 0.0
-                self.viewers.forget(self.governor.runners)
-                self.viewers.tell(PageMessage("state", self.state.json()))
+                if looked or told != self.governor.news or ago >= TELL_ANYWAY:
+                    told, ago = self.governor.news, 0.0
+                    self.viewers.forget(self.governor.runners)
+                    self.viewers.tell(PageMessage("state", self.state.json()))
+            except Exception:
+                log.exception("how things stand cannot be told; it will be tried again")
             await asyncio.sleep(TELL_EVERY)
             ago += TELL_EVERY
 

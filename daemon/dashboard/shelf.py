@@ -25,6 +25,7 @@ from pilotfish.manifests.store import Store
 log = logging.getLogger("pilotfish.dashboard")
 
 LOOK_EVERY = 10.0  # seconds, and only while somebody looks
+PATIENCE = 1.0  # seconds that an answer waits for what is read
 
 
 class Shelf:
@@ -40,6 +41,7 @@ class Shelf:
         self._known: dict[str, tuple[object, ModelReport]] = {}
         self._decided: Stamp | None = None
         self._looking = asyncio.Lock()
+        self._glances: set[asyncio.Task[bool]] = set()
 
     async def look(self, *, now: bool = False) -> bool:
         """Read what changed, if the last look is some time ago; whether anything did."""
@@ -51,6 +53,21 @@ class Shelf:
             self.models = await asyncio.to_thread(self._read)
             self._looked = self._clock()
             return news or before != self.models
+
+    async def glance(self, patience: float = PATIENCE) -> None:
+        """Look, but wait no longer than that: of a large store `models` are those that were read so far."""
+        looking = asyncio.create_task(self.look(), name="shelf")
+        self._glances.add(looking)
+        looking.add_done_callback(self._glances.discard)
+        done, _ = await asyncio.wait({looking}, timeout=patience)
+        for look in done:
+            look.result()
+
+    async def close(self) -> None:
+        """Do not wait for those that still read."""
+        for looking in self._glances:
+            looking.cancel()
+        await asyncio.gather(*self._glances, return_exceptions=True)
 
     def _look_at_decisions(self) -> bool:
         stamp = stamp_of(self._state_dir / decision_log.FILE_NAME)
@@ -69,6 +86,7 @@ class Shelf:
                 known = (basis, self._described(manifest))
                 self._known[name] = known
             reports[name] = known[1]
+            self.models = {**self.models, name: known[1]}
         self._known = {name: known for name, known in self._known.items() if name in reports}
         return reports
 
