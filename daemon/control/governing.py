@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from aiohttp import web
 
 from pilotfish.daemon.config import files as config_file
 from pilotfish.daemon.config.paths import state_dir
@@ -45,11 +47,15 @@ class Governing:
 
 @contextlib.asynccontextmanager
 async def governing(
-    config_path: Path | None = None, store: Store | None = None, limits: Limits = ORDINARY
+    config_path: Path | None = None,
+    store: Store | None = None,
+    limits: Limits = ORDINARY,
+    mounted: Callable[[Governor], Sequence[web.RouteDef]] = lambda governor: (),
 ) -> AsyncIterator[Governing | None]:
     """Govern until the block ends. Yields None, and does nothing, when another daemon has the socket already.
 
-    `config_path` None means the file that `config.find` finds, now and later. Raises ConfigError when the socket
+    `config_path` None means the file that `config.find` finds, now and later. `mounted` gives routes that are served at
+    the socket beside its own. Raises ConfigError when the socket
     cannot be had; a config file that is no good is reported by the status and raises nothing.
     """
     config_watcher = ConfigWatcher(config_path, store)
@@ -59,7 +65,9 @@ async def governing(
         if listening is None:
             yield None
             return
-        answering = serving(create_app(config_watcher.governor), [listening], limits, shutdown_timeout=0.2)
+        app = create_app(config_watcher.governor)
+        app.add_routes(mounted(config_watcher.governor))
+        answering = serving(app, [listening], limits, shutdown_timeout=0.2)
         async with answering, config_watcher.watching():
             log.info("governing at %s", path)
             yield Governing(config_watcher.governor, path)

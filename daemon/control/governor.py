@@ -11,15 +11,17 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.control.happenings import Happenings, differences
 from pilotfish.daemon.control.ledger import Ledger
 from pilotfish.daemon.control.pace import Pace
 from pilotfish.daemon.control.plans import Plan, Registration, Report
+from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.core.totals import Totals
 from pilotfish.hooks.errors import RequestError
 
@@ -37,11 +39,21 @@ class ConnectedRunner:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     report: Report = field(default_factory=Report)
     sent: Plan | None = None
+    told: Sight = Sight.NOTHING  # how much it knows to be looked at
     pace: Pace = field(default_factory=Pace)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        pace = {"tokens_per_second": self.pace.now(time.monotonic())}
+        return {"id": self.id, **self.registration.to_json(), **self.report.to_json(), **pace}
 
 
 class Governor:
-    """The daemon's memory. `config_error` says why the file is not what is in force; empty when it is."""
+    """The daemon's memory. `config_error` says why the file is not what is in force; empty when it is.
+
+    `news` counts what happened, so that whoever looks knows whether to look again. `reported` are called with every
+    report of a runner, `lived` with what it tells while somebody looks at so much as `sight` says.
+    """
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
@@ -55,6 +67,11 @@ class Governor:
         self._totals: dict[tuple[int, float], tuple[str, Totals]] = {}  # process -> model, what it did
         self._merged: dict[str, Totals] = {}
         self.started = time.time()
+        self.happenings = Happenings()
+        self.news = 0
+        self.sight = Sight.NOTHING
+        self.reported: list[Callable[[Registration, Report], None]] = []
+        self.lived: list[Callable[[ConnectedRunner, Sequence[dict[str, Any]]], None]] = []
         self.ledger = Ledger(self.started)
 
     def plan(self, *models: str) -> Plan:
@@ -65,6 +82,7 @@ class Governor:
         """A config that is good is in force from now on."""
         self.config, self.config_error = config, ""
         self.reloads += 1
+        self._happened("config", "", f"in force: {config.path or 'the defaults'}")
         log.info("%s: in force", config.path or "default config")
         self._wake()
 
@@ -72,6 +90,7 @@ class Governor:
         """The file is no good; what was in force stays."""
         if why != self.config_error:
             log.warning("%s; the last good config stays in force", why)
+            self._happened("config", "", f"not in force: {why}")
         self.config_error = why
 
     def use_plugins(self, fingerprint: str, problems: tuple[str, ...] = ()) -> None:
@@ -82,6 +101,8 @@ class Governor:
         for problem in problems:
             log.warning("%s", problem)
         self.generation += 1
+        if self.generation > 1:
+            self._happened("plugins", "", f"the plugin folders' files are others: generation {self.generation}")
         log.info("plugin folders: generation %d", self.generation)
         self._wake()
 
@@ -89,6 +110,7 @@ class Governor:
         """A runner is there until `leave`."""
         runner = ConnectedRunner(str(next(self._numbers)), registration)
         self._runners[runner.id] = runner
+        self._happened("loaded", registration.model, f"in the lane {registration.lane or 'plain'}")
         self.ledger.label(registration.model)
         log.info("runner %d (%s) on port %d is here", registration.pid, registration.model, registration.port)
         return runner
@@ -96,14 +118,19 @@ class Governor:
     def leave(self, runner: ConnectedRunner) -> None:
         """Its connection is gone; what it did stays in its model's totals."""
         if self._runners.pop(runner.id, None):
+            gone = f"its runner, process {runner.registration.pid}, ended"
+            self._happened("unloaded", runner.registration.model, gone)
             log.info("runner %d (%s) is gone", runner.registration.pid, runner.registration.model)
 
     def report(self, runner_id: str, report: Report) -> None:
         """A runner says how it is doing. Raises RequestError for one that is not connected."""
-        runner = self._runners.get(runner_id)
-        if runner is None:
-            raise RequestError(f"no runner {runner_id!r} is connected; register first")
+        runner = self._connected(runner_id)
+        for kind, text in differences(runner.report, report):
+            self._happened(kind, runner.registration.model, text)
         runner.report = report
+        self.news += 1
+        for tell in self.reported:
+            tell(runner.registration, report)
         runner.pace.heard(report.measures.answered, time.monotonic())
         self.ledger.hear(runner.registration, report.measures)
         self.ledger.settle({other.registration.process for other in self._runners.values()})
@@ -112,8 +139,21 @@ class Governor:
             model, totals = self._totals.pop(next(iter(self._totals)))
             self._merged[model] = self._merged.get(model, Totals()) + totals
 
+    def watch(self, sight: Sight) -> None:
+        """Somebody looks at so much of every request from now on."""
+        self.sight = sight
+        for runner in self._runners.values():
+            if runner.registration.live and runner.told is not sight:
+                runner.changed.set()
+
+    def live(self, runner_id: str, events: Sequence[dict[str, Any]]) -> None:
+        """What a runner tells while somebody looks. Raises RequestError for one that is not connected."""
+        runner = self._connected(runner_id)
+        for tell in self.lived:
+            tell(runner, events)
+
     @property
-    def runners(self) -> Sequence[ConnectedRunner]:
+    def runners(self) -> tuple[ConnectedRunner, ...]:
         """Those that are connected."""
         return tuple(self._runners.values())
 
@@ -139,16 +179,21 @@ class Governor:
                 "generation": self.generation,
                 "problems": list(self.plugin_problems),
             },
-            "runners": [_runner_json(runner) for runner in self._runners.values()],
+            "runners": [runner.to_json() for runner in self._runners.values()],
             "models": {model: totals.to_json() for model, totals in self.totals().items()},
         }
+
+    def _connected(self, runner_id: str) -> ConnectedRunner:
+        runner = self._runners.get(runner_id)
+        if runner is None:
+            raise RequestError(f"no runner {runner_id!r} is connected; register first")
+        return runner
+
+    def _happened(self, kind: str, model: str, text: str) -> None:
+        self.news += 1
+        self.happenings.add(kind, model, text)
 
     def _wake(self) -> None:
         for runner in self._runners.values():
             if self.plan(*runner.registration.names) != runner.sent:
                 runner.changed.set()
-
-
-def _runner_json(runner: ConnectedRunner) -> dict[str, Any]:
-    pace = {"tokens_per_second": runner.pace.now(time.monotonic())}
-    return {"id": runner.id, **runner.registration.to_json(), **runner.report.to_json(), **pace}

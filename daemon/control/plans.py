@@ -35,6 +35,7 @@ class Registration:
     widths: tuple[int, ...] = (1,)
     drafters: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()  # other models with the same weights, which Ollama lets one runner serve
+    live: bool = False  # whether it tells of its requests while somebody looks
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,6 +66,7 @@ class Registration:
                 widths=tuple(int(width) for width in table.get("widths", (1,))),
                 drafters=tuple(str(name) for name in table.get("drafters", ())),
                 aliases=tuple(str(name) for name in table.get("aliases", ())),
+                live=bool(table.get("live", False)),
             )
         except _MALFORMED as error:
             raise RequestError(f"not a registration ({error!r}); is the runner of this version?") from error
@@ -108,7 +110,7 @@ class Report:
 
     `pool` is `DrafterPool.describe()`: by drafter its `state` and what is to be said `about` it. `remembered` are the
     conversations beside its slot, `prompts` says where long ones are read. `measures` move while answers are written,
-    of which there are `answering` now.
+    of which there are `answering` now. `clients` are the totals of each program that asked.
     """
 
     totals: Totals = field(default_factory=Totals)
@@ -120,6 +122,7 @@ class Report:
     prompts: str = ""
     measures: Measures = field(default_factory=Measures)
     answering: int = 0
+    clients: Mapping[str, Totals] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -134,6 +137,7 @@ class Report:
             "prompts": self.prompts,
             "measures": self.measures.to_json(),
             "answering": self.answering,
+            "clients": {name: totals.to_json() for name, totals in self.clients.items()},
         }
 
     @classmethod
@@ -157,6 +161,7 @@ class Report:
                 prompts=str(table.get("prompts", "")),
                 measures=Measures.from_json(table["measures"]) if "measures" in table else Measures(),
                 answering=int(table.get("answering", 0)),
+                clients={str(name): Totals.from_json(found) for name, found in table.get("clients", {}).items()},
             )
         except _MALFORMED as error:
             raise RequestError(f"not a report ({error!r}); is the runner of this version?") from error

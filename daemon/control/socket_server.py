@@ -4,6 +4,7 @@
 `POST /v1/runners`                     a runner registers; the answer is NDJSON, one plan per line, the first
                                        at once. The registration lives exactly as long as the connection.
 `POST /v1/runners/{id}/report`         how that runner is doing
+`POST /v1/runners/{id}/live`           what happens in its requests, while somebody looks
 `GET /v1/status`                       everything the daemon knows
 `GET /metrics`                         what its runners did, for Prometheus
 =====================================  ===================================================================
@@ -39,6 +40,7 @@ def create_app(governor: Governor) -> web.Application:
         [
             web.post("/v1/runners", _runners),
             web.post("/v1/runners/{id}/report", _report),
+            web.post("/v1/runners/{id}/live", _live),
             web.get("/v1/status", _status),
             *metrics_routes(DaemonMetrics(governor).scrape),
         ]
@@ -65,11 +67,23 @@ async def _stream_plans(request: web.Request, governor: Governor, runner: Connec
         if plan != runner.sent:
             runner.sent = plan
             await response.write(_line({"runner": runner.id, **plan.to_json()}))
+        if runner.registration.live and runner.told is not governor.sight:
+            runner.told = governor.sight
+            await response.write(_line({"runner": runner.id, "watch": runner.told}))
         await runner.changed.wait()
 
 
 async def _report(request: web.Request) -> web.Response:
     request.app[GOVERNOR].report(request.match_info["id"], Report.from_json(await _body(request)))
+    return _json({})
+
+
+async def _live(request: web.Request) -> web.Response:
+    body = await _body(request)
+    events = body.get("events") if isinstance(body, dict) else None
+    if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
+        raise RequestError("not a list of events; is the runner of this version?")
+    request.app[GOVERNOR].live(request.match_info["id"], events)
     return _json({})
 
 

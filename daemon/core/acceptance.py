@@ -86,6 +86,17 @@ class Acceptance:
             if s.seen
         ]
 
+    def describe_positions(self) -> list[dict[str, Any]]:
+        """By drafter and draft position, whatever the confidence, JSON-ready; safe from any thread.
+
+        `position` is a range of places in the proposal, the first of which is 1; None: open-ended.
+        """
+        return [
+            {"drafter": drafter, "position": _places(where), "rate": s.right / s.seen, "seen": s.seen}
+            for (drafter, where), s in sorted(dict(self._positions).items())
+            if s.seen
+        ]
+
 
 def confidences(proposal: Proposal) -> tuple[float, ...]:
     """One for each token; what a drafter does not say counts as unknown."""
@@ -99,6 +110,11 @@ def _bucket(confidence: float) -> int:
 
 def _bounds(bucket: int) -> list[float]:
     return [_BUCKETS[bucket - 1] if bucket else 0.0, _BUCKETS[bucket]]
+
+
+def _places(where: int) -> list[int | None]:
+    first = _POSITIONS[where - 1] + 1 if where else 1
+    return [first, _POSITIONS[where] if where < len(_POSITIONS) else None]
 
 
 def _range_of(draft_position: int) -> int:

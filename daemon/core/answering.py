@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pilotfish.daemon.core.company import Company
 from pilotfish.daemon.core.coordinator import Coordinator, SharedForward, State
 from pilotfish.daemon.core.generation import Outcome, OutputToken
+from pilotfish.daemon.core.live import LiveRequest
 from pilotfish.daemon.core.proposing import Draft
 from pilotfish.hooks.protocols import Rows, SlotSession, TargetSession
 
@@ -42,7 +43,7 @@ class Answering(Settled):
     """Drives a coordinator to its end.
 
     `emit` gets each round's tokens, at least one; `cancelled` is asked before each turn. Once the target is closed,
-    `ended` is told the outcome, or None after an error.
+    `ended` is told the outcome, or None after an error. `live` is told of rounds while somebody looks.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Answering(Settled):
         emit: Emit,
         cancelled: Callable[[], bool],
         ended: Callable[[Outcome | None], None] = lambda outcome: None,
+        live: LiveRequest | None = None,
     ) -> None:
         self.slot = target.slot_id if isinstance(target, SlotSession) else 0
         self.target = target
@@ -60,6 +62,7 @@ class Answering(Settled):
         self._emit = emit
         self._cancelled = cancelled
         self._tell = ended
+        self._live = live
 
     @property
     def room(self) -> int:
@@ -115,6 +118,8 @@ class Answering(Settled):
     def _deliver(self, output_tokens: Sequence[OutputToken]) -> None:
         if output_tokens:
             self._emit(output_tokens)
+            if self._live is not None and self._live.feed.watched and (round := self._coordinator.last_round):
+                self._live.round(round, output_tokens, self.controller.gain)
         if self._coordinator.state is State.DONE:
             self._end(self._coordinator.outcome())
 

@@ -105,6 +105,7 @@ class Coordinator:
         self._truncated = False
         self._tally = Tally(clock, meter or Meter())
         self._drafting_processor = 0.0  # seconds of processor time that the round's proposal took
+        self.last_round: Round | None = None
         self._started = self._drafted = 0.0  # when the round began, and when it had its proposal
 
     def turn(self) -> list[OutputToken]:
@@ -184,6 +185,7 @@ class Coordinator:
             contended=draft.contended or self._proposing.busy,
             again=committing if len(output_tokens) < width else 0.0,
         )
+        self.last_round = round
         self._tally.count(round, ended)
         self.controller.observe_round(round)
         return output_tokens

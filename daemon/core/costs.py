@@ -77,7 +77,7 @@ class CostModel:
         self.drafting = 0.0  # seconds that asking the drafters takes, waiting for slow ones apart
         self.plain_total = 0.0  # seconds that plain decoding would have taken, over all requests
         self.gain = 0.0  # seconds saved so far, over all requests; negative when trying cost more than it won
-        self._forwards = 0  # that were timed
+        self.forwards = 0  # that were timed
         self._last: dict[tuple[int, int], int] = {}  # (width, context bucket) -> the last one of them
         self._backs: dict[int, tuple[int, Sequence[float]]] = {}  # context bucket -> rounds it holds for, and it
         self._curves: dict[int, tuple[int, Sequence[Option]]] = {}  # context bucket -> forwards it holds for, and it
@@ -192,7 +192,7 @@ class CostModel:
         bucket = _context_bucket(position)
         if known <= expected or self._cost.samples(1, width, bucket) not in range(1, SURE):
             return known
-        left = (1 - FORGET) ** (self._forwards - self._last.get((width, bucket), 0))
+        left = (1 - FORGET) ** (self.forwards - self._last.get((width, bucket), 0))
         return expected + left * (known - expected)
 
     def shared(self, requests: int, width: int, position: int, running: int) -> float | None:
@@ -232,8 +232,8 @@ class CostModel:
     def observe_forward(self, width: int, position: int, requests: int, seconds: float) -> None:
         """A forward of `width` tokens of each of `requests`, the last of them at `position`, took so long."""
         bucket = _context_bucket(position)
-        self._forwards += 1
-        self._last[width, bucket] = self._forwards
+        self.forwards += 1
+        self._last[width, bucket] = self.forwards
         if not self._cost.samples(requests, width, bucket):
             self._curves.clear()
             if requests == 1 and (known := self.cost(width, position)):  # elsewhere, or from a certificate
@@ -277,6 +277,7 @@ class CostModel:
             "going_back": self.going_back,
             "costs": [*self._describe_costs(), *self._describe_shape()],
             "acceptance": self.acceptance.describe(),
+            "positions": self.acceptance.describe_positions(),
             "drafts": self.drafts.describe(),
             "rounds": [_round_json(round) for round in list(self.recent)],
         }

@@ -27,6 +27,7 @@ class GenerationRequest:
     shift: ContextShift | None = None
     line_ms: int = 0  # milliseconds after the first token from which on a line break ends the answer; 0: none does
     slot: int | None = None
+    client: str = ""  # the program that asks, for the account
 
 
 @dataclass(frozen=True, slots=True)

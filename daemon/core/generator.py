@@ -14,6 +14,7 @@ from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome
+from pilotfish.daemon.core.live import LiveFeed, LiveRequest
 from pilotfish.daemon.core.measures import Measures, Meter
 from pilotfish.daemon.core.target_session import going_back_of, open_target
 from pilotfish.daemon.core.totals import Standing, Totals
@@ -28,6 +29,9 @@ from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
 
 log = logging.getLogger("pilotfish.generator")
+
+MOST_CLIENTS = 32  # programs that are told apart
+OTHERS = "other programs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class _Seats:
     session: SessionInfo
     guards: Sequence[Guard]
     controller: Controller
+    live: LiveRequest
 
     def leave(self, report: SessionReport) -> None:
         for guard in self.guards:
@@ -83,7 +88,9 @@ class Generator:
         self._costs = costs or CostModel(engine.lane.widths, going_back_of(engine))
         self._turns = Turns(engine, self._costs)
         self._controller = controller
+        self.live = LiveFeed()
         self._totals = Totals()
+        self._clients: dict[str, Totals] = {}
         self._meter = Meter()
         self._answering = 0
         self._parked = ""
@@ -113,6 +120,16 @@ class Generator:
     def totals(self) -> Totals:
         """What was done so far."""
         return self._totals
+
+    @property
+    def rounds(self) -> int:
+        """How many forwards were timed: what `explain` says may be another after each."""
+        return self._costs.forwards
+
+    @property
+    def clients(self) -> dict[str, Totals]:
+        """The same for each program that asked."""
+        return dict(self._clients)
 
     @property
     def measures(self) -> Measures:
@@ -199,16 +216,18 @@ class Generator:
         controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
         self._controlling = controller
         session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in guards), len(request.prompt))
-        seats = _Seats(registry, session, guards, controller)
+        live = self.live.open(request.client, len(request.prompt), session.drafters)
+        seats = _Seats(registry, session, guards, controller, live)
         try:
             registry.notify_opened(session)
             target = open_target(self.engine, request)
         except BaseException:
+            live.ended(None, 0.0)
             seats.leave(SessionReport())
             raise
         coordinator = Coordinator(self.engine, target, request, guards=guards, controller=controller, meter=self._meter)
         self._answering += 1
-        return Answering(coordinator, target, emit, cancelled, partial(self._ended, seats))
+        return Answering(coordinator, target, emit, cancelled, partial(self._ended, seats), live)
 
     def turn(self, answerings: Sequence[Answering]) -> None:
         """A turn for each of `answerings`: a prompt block or a round. What one of them raises is its own."""
@@ -217,15 +236,18 @@ class Generator:
     def _ended(self, seats: _Seats, outcome: Outcome | None) -> None:
         self._answering -= 1
         report = outcome.report if outcome else SessionReport()
+        seats.live.ended(outcome, seats.controller.gain)
         try:
             if outcome is not None:
-                self._settle(outcome, seats.controller, bool(seats.guards))
+                self._settle(outcome, seats.controller, bool(seats.guards), seats.live.client)
         finally:
             seats.leave(report)
 
-    def _settle(self, outcome: Outcome, controller: Controller, speculated: bool) -> None:
+    def _settle(self, outcome: Outcome, controller: Controller, speculated: bool, client: str) -> None:
         gain = controller.gain if speculated else 0.0
         self._totals = self._totals.with_answer(outcome.report, gain)
+        who = client if client in self._clients or len(self._clients) < MOST_CLIENTS else OTHERS
+        self._clients[who] = self._clients.get(who, Totals()).with_answer(outcome.report, gain)
         self._meter.answer(outcome, gain)
         if speculated:
             self._parked = "drafts did not pay at the end of the last answer" if controller.parked else ""

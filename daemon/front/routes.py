@@ -13,6 +13,7 @@ from pilotfish.daemon.front import library, ollama_api, openai_api, sharing
 from pilotfish.daemon.front.access import Access
 from pilotfish.daemon.front.bodies import MAX_BODY
 from pilotfish.daemon.front.catalog import Catalog
+from pilotfish.daemon.front.client_name import note_client
 from pilotfish.daemon.front.computed_here import EnginesHere
 from pilotfish.daemon.front.errors import ollama_error, openai_error, status_of
 from pilotfish.daemon.front.inference import Inference
@@ -39,7 +40,7 @@ def create_app(store: Store, settings: FrontSettings, mounted: Sequence[web.Rout
     `mounted` are routes of others, behind the same gate.
     """
     access = Access(settings.origins, settings.host)
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[access.middleware(), _shape_errors])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[access.middleware(), note_client, _shape_errors])
     _furnish(app, store, settings)
     app.on_response_prepare.append(access.add_headers)
     app.add_routes([*_routes(), *mounted])
@@ -54,7 +55,7 @@ def create_sharing_app(
     `mounted` are as for `create_app`: for them our own rules hold, whatever the upstream's are.
     """
     admission = sharing.admission(Access(settings.origins, settings.host).middleware())
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[admission, _shape_errors, sharing.share])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[admission, note_client, _shape_errors, sharing.share])
 
     async def client(app: web.Application) -> AsyncIterator[None]:
         app[UPSTREAM] = UpstreamClient(upstream.address, mark)

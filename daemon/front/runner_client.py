@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 
+from pilotfish.daemon.front.client_name import naming_client
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.hooks.errors import EngineError
 
@@ -30,6 +31,7 @@ def new_session(*, reuse: bool = True) -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(limit=0, force_close=not reuse),
         read_bufsize=MAX_LINE,
         trust_env=False,
+        trace_configs=[naming_client()],
     )
 
 

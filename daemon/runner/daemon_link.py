@@ -10,12 +10,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pilotfish.daemon.config.types import Engine
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.control_client import ControlClient
 from pilotfish.daemon.control.plans import Plan, Registration, Report, needs_new_registry
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import remembered_by
 from pilotfish.daemon.runner.launch_arguments import Launch
@@ -24,6 +26,8 @@ from pilotfish.daemon.runner.own_drafter import with_own_drafter
 from pilotfish.hooks.errors import ConfigError
 
 log = logging.getLogger("pilotfish.runner")
+
+EXPLAIN_EVERY = 2.0  # seconds, while somebody looks and there is news
 
 
 @contextlib.asynccontextmanager
@@ -45,7 +49,14 @@ async def linked(
         yield
         return
     follower = Follower(generator, begun_with, on_engine, launch.draft)
-    link = ControlClient(path, registration_of(generator, launch, port), follower.follow, follower.report)
+    link = ControlClient(
+        path,
+        registration_of(generator, launch, port),
+        follower.follow,
+        follower.report,
+        on_watch=follower.watch,
+        live=follower.live,
+    )
     link.start()
     try:
         yield
@@ -67,6 +78,7 @@ class Follower:
         self._generator, self._draft = generator, draft
         self._plan = begun_with
         self._on_engine = on_engine
+        self._explained: tuple[float, object] = (-EXPLAIN_EVERY, None)  # when, and at which state of things
 
     async def follow(self, plan: Plan) -> None:
         """From the next request on. Plugins are loaded on a thread, only if they are others."""
@@ -99,7 +111,31 @@ class Follower:
             prompts=long_prompts_read(generator.engine),
             measures=generator.measures,
             answering=generator.answering,
+            clients=generator.clients,
         )
+
+    def watch(self, sight: Sight) -> None:
+        """Somebody looks at so much from now on."""
+        self._generator.live.watch(sight)
+        self._explained = (-EXPLAIN_EVERY, None)
+
+    def live(self, most: int) -> list[dict[str, Any]]:
+        """What happened since the last call, while somebody looks: at most so many events, and what the controller
+        knows now if that changed."""
+        events = self._generator.live.take(most)
+        at, knew = self._explained
+        news = (self._generator.totals, self._generator.rounds)
+        if time.monotonic() - at >= EXPLAIN_EVERY and news != knew:
+            self._explained = (time.monotonic(), news)
+            events.append({"kind": "explained", "at": time.time(), "explained": _brief(self._generator.explain())})
+        return events
+
+
+def _brief(explained: dict[str, Any]) -> dict[str, Any]:
+    """Without what a viewer got round by round; of the last ones the widths are left."""
+    costs = explained["model_of_costs"]
+    rounds = [{"width": round["width"]} for round in costs["rounds"]]
+    return {**explained, "model_of_costs": {**costs, "rounds": rounds}}
 
 
 def registration_of(generator: Generator, launch: Launch, port: int) -> Registration:
@@ -117,4 +153,5 @@ def registration_of(generator: Generator, launch: Launch, port: int) -> Registra
         widths=lane.widths,
         drafters=generator.order,
         aliases=names[1:],
+        live=True,
     )

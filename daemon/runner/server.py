@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
 
+from pilotfish.daemon.http.client_program import client_program
 from pilotfish.daemon.http.gate import gate
 from pilotfish.daemon.http.json_text import kind, parse_object
 from pilotfish.daemon.registry.containment import guarded
@@ -262,6 +264,9 @@ class Server:
     async def _respond(
         self, http: web.Request, request: CompletionRequest, response_format: ResponseFormat
     ) -> web.StreamResponse:
+        client = client_program(http.headers)
+        asked = tuple(replace(generation, client=client) for generation in request.generations)
+        request = replace(request, generations=asked)
         return await respond(http, request, response_format, self._engine, self._tokenizer, self._model.n_ctx)
 
 

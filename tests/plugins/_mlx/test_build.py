@@ -32,8 +32,7 @@ def test_where_it_is_not_installed_every_way_in_says_how_to_get_it(monkeypatch: 
 @pytest.mark.drafters
 def test_the_fingerprint_covers_what_computes_and_imports_none_of_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from pilotfish.plugins.verifiers.llama import LlamaVerifier
-from pilotfish.plugins.verifiers.mlx import MLXVerifier\n"
+        "import sys; from pathlib import Path; from pilotfish.plugins.verifiers.mlx import MLXVerifier\n"
         "found = MLXVerifier().fingerprint(Path(sys.argv[1])), 'mlx.core' in sys.modules, 'mlx_lm' in sys.modules\n"
         "print(*found)"
     )
