@@ -13,13 +13,13 @@ from typing import Any
 from pilotfish.daemon.chat.answers.answer_format import call_format_of, may_think
 from pilotfish.daemon.front.errors import StatusError
 from pilotfish.daemon.front.requests import Message, parse_messages
-from pilotfish.daemon.front.tensor_models import TensorModel, read_tensor_model
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound, PilotfishError, RequestError
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.manifest import Manifest, ModelConfig
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
+from pilotfish.manifests.tensor_words import TensorWords, read_tensor_words
 
 log = logging.getLogger("pilotfish.front")
 
@@ -31,7 +31,7 @@ class ServedModel:
     manifest: Manifest
     config: ModelConfig
     metadata: GGUFMetadata | None  # None for a model without GGUF weights
-    tensors: TensorModel | None = None  # for one in safetensors blobs
+    tensors: TensorWords | None = None  # for one in safetensors blobs
     options: Mapping[str, Any] = field(default_factory=dict)
     system: str = ""
     messages: tuple[Message, ...] = ()
@@ -129,7 +129,7 @@ class Catalog:
     """Looks models up by any name Ollama accepts. Safe to use from many requests at once."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self._known: dict[tuple[str, ModelName, float], ServedModel] = {}
 
     async def find(self, text: str) -> ServedModel:
@@ -146,13 +146,13 @@ class Catalog:
     def _find(self, text: str) -> ServedModel:
         name = ModelName.parse(text)
         try:
-            return self._served(self._store.manifest(name), strict=True)
+            return self._served(self.store.manifest(name), strict=True)
         except ModelNotFound as error:
             raise StatusError(404, f"model '{text.strip()}' not found") from error
 
     def _all(self) -> list[ServedModel]:
         found: list[ServedModel] = []
-        for manifest in self._store.models().models:
+        for manifest in self.store.models().models:
             try:
                 found.append(self._served(manifest, strict=False))
             except PilotfishError as error:
@@ -165,7 +165,7 @@ class Catalog:
         layer = manifest.last(media.MODEL)
         if known := self._known.get(key):
             if strict and layer is not None:
-                self._store.blob(layer, manifest.name)  # may have been removed since
+                self.store.blob(layer, manifest.name)  # may have been removed since
             if known.metadata is not None or layer is None:
                 return known
         model = self._read(manifest, strict=strict)
@@ -173,12 +173,12 @@ class Catalog:
         return model
 
     def _read(self, manifest: Manifest, *, strict: bool) -> ServedModel:
-        store = self._store
+        store = self.store
         return ServedModel(
             manifest=manifest,
             config=store.config(manifest),
             metadata=self._metadata(manifest, strict=strict),
-            tensors=read_tensor_model(manifest, store),
+            tensors=read_tensor_words(manifest, store),
             options=store.params(manifest),
             system=store.text(manifest, media.SYSTEM) or "",
             messages=_messages(manifest, store.text(manifest, media.MESSAGES)),
@@ -194,7 +194,7 @@ class Catalog:
         if layer is None:
             return None
         try:
-            return read_metadata(self._store.blob(layer, manifest.name), manifest.name.short)
+            return read_metadata(self.store.blob(layer, manifest.name), manifest.name.short)
         except BrokenModel as error:
             if strict:
                 raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -10,8 +10,7 @@ from pilotfish.manifests.gguf import read_metadata
 from pilotfish.manifests.manifest_paths import manifest_at
 from pilotfish.manifests.tensor_facts import describe_tensors
 from pilotfish.manifests.tensor_layers import TensorLayers
-
-_TEMPLATE_FILE, _TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer_config.json"
+from pilotfish.manifests.tensor_words import TensorWords, read_tensor_words
 
 
 class Described(Protocol):
@@ -27,16 +26,14 @@ class Described(Protocol):
     def parameter_count(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
 class DescribedTensors:
-    """`Described` by the JSON layers of an MLX model. Raises BrokenModel."""
+    """`Described` by the files of an MLX model and its tensors' shapes."""
 
-    def __init__(self, layers: TensorLayers) -> None:
-        facts, config = describe_tensors(layers), layers.json("config.json")
-        nested = config.get("text_config")
-        size = (nested if isinstance(nested, Mapping) else config).get("hidden_size")
-        self.context_length, self.parameter_count = facts.context_length, facts.parameter_count
-        self.embedding_length = size if type(size) is int else 0
-        self.chat_template = _template(layers)
+    chat_template: str
+    context_length: int
+    embedding_length: int
+    parameter_count: int
 
 
 def described(model: Path) -> Described:
@@ -44,14 +41,6 @@ def described(model: Path) -> Described:
     if (named := manifest_at(model)) is None:
         return read_metadata(model)
     store, manifest = named
-    return DescribedTensors(TensorLayers.of(manifest, store))
-
-
-def _template(layers: TensorLayers) -> str:
-    if path := layers.file(_TEMPLATE_FILE):
-        return path.read_text(encoding="utf-8", errors="replace")
-    found = layers.json(_TOKENIZER_CONFIG).get("chat_template") if layers.file(_TOKENIZER_CONFIG) else ""
-    if isinstance(found, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, Mapping)}
-        found = named.get("default")
-    return found if isinstance(found, str) else ""
+    said = read_tensor_words(manifest, store) or TensorWords()
+    facts = describe_tensors(TensorLayers.of(manifest, store))
+    return DescribedTensors(said.chat_template, said.context_length, said.embedding_length, facts.parameter_count)

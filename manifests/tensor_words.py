@@ -1,4 +1,7 @@
-"""What the JSON files of an MLX model say that a GGUF says of itself: its chat template and its context."""
+"""What the JSON files of an MLX model say that a GGUF says of itself: its chat template, its context, its width.
+
+No blob of a tensor is looked at, so that a list of models costs little and one with a broken tensor is still listed.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,29 @@ _TEMPLATE, _TOKENIZER_CONFIG, _CONFIG = "chat_template.jinja", "tokenizer_config
 
 
 @dataclass(frozen=True, slots=True)
-class TensorModel:
+class TensorWords:
     """Empty and 0 where the files say nothing."""
 
     chat_template: str = ""
     context_length: int = 0  # tokens
+    embedding_length: int = 0
 
 
-def read_tensor_model(manifest: Manifest, store: Store) -> TensorModel | None:
-    """The facts of a model whose weights are safetensors blobs; None for any other. Raises BrokenModel."""
+def read_tensor_words(manifest: Manifest, store: Store) -> TensorWords | None:
+    """What is said of a model whose weights are safetensors blobs; None for any other. Raises BrokenModel."""
     if manifest.of_type(media.MODEL) or not manifest.of_type(media.TENSOR):
         return None
     config = _json(manifest, store, _CONFIG)
     inner = config.get("text_config")
-    length = (inner if isinstance(inner, Mapping) else config).get("max_position_embeddings")
-    return TensorModel(_template(manifest, store), length if type(length) is int else 0)
+    text = {**config, **inner} if isinstance(inner, Mapping) else config
+    return TensorWords(
+        _template(manifest, store), _number(text, "max_position_embeddings"), _number(text, "hidden_size")
+    )
+
+
+def _number(table: Mapping[str, Any], key: str) -> int:
+    found = table.get(key)
+    return found if type(found) is int and found > 0 else 0
 
 
 def _template(manifest: Manifest, store: Store) -> str:
