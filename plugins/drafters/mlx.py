@@ -28,6 +28,7 @@ from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import EngineOptions, Footprint, Placement, TargetPin
 from pilotfish.manifests.tensor_layers import TensorLayers
 from pilotfish.plugins._mlx.layers import FORMAT, bundled_layers, layers_of, vocabulary_beside
+from pilotfish.plugins._open_files import open_files_kept
 from pilotfish.plugins._options import DrafterTable
 from pilotfish.plugins._vocabularies import load_vocabulary
 from pilotfish.plugins.drafters._drafter_thread import DrafterThread
@@ -107,7 +108,8 @@ class MLXDrafter(ModelDrafter):
 def _module(name: str) -> Any:
     """A module beside this one that needs MLX. Raises EngineError naming what to install."""
     try:
-        return importlib.import_module(f"pilotfish.plugins.drafters.{name}")
+        with open_files_kept():
+            return importlib.import_module(f"pilotfish.plugins.drafters.{name}")
     except ImportError as error:
         raise EngineError(
             f"the mlx drafter needs mlx and mlx-lm ({error}); install them with: pip install 'pilotfish[mlx]'"

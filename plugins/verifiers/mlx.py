@@ -22,6 +22,7 @@ from pilotfish.plugins._mlx import build
 from pilotfish.plugins._mlx.layers import layers_of
 from pilotfish.plugins._mlx.model_classes import demand_class
 from pilotfish.plugins._mlx.sizes import ModelSizes, footprint_of
+from pilotfish.plugins._open_files import open_files_kept
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine
@@ -94,8 +95,9 @@ class MLXVerifier:
     def _dialect(self, pin: TargetPin) -> MLXDialect:
         build.fingerprint(None)  # says what is missing
         try:
-            from pilotfish.plugins._mlx.model import MLXDialect
-        except (ImportError, OSError, ValueError) as error:  # mlx-lm sets a limit of open files when it is imported
+            with open_files_kept():
+                from pilotfish.plugins._mlx.model import MLXDialect
+        except (ImportError, OSError, ValueError) as error:
             raise EngineError(f"{pin.name}: MLX cannot be loaded ({error}); {build.REMEDY}") from error
         return MLXDialect(self._device)
 
