@@ -53,7 +53,8 @@ class ModelReport:
     verified: bool = False  # every weight blob was hashed and is what its name says
     bundles_draft: bool = False
     assistant: str = ""  # what the tensors of a bundled drafter are, and the evidence; empty where there are none
-    can_speculate: bool = False
+    can_speculate: bool = False  # under an Ollama, and in pilotfish's own server
+    own_server: bool = False  # in pilotfish's own server alone: no overlay reaches the engine that Ollama has for it
     verdict: str = ""
     reason: str = ""
     limits: tuple[str, ...] = ()
@@ -171,9 +172,13 @@ def _beside_ollama(
     if why := verifier.unfit_for(pin, options) if isinstance(verifier, RefusesModels) else missing:
         return replace(report, verdict=f"no: {obstacle[0]}", reason=f"{obstacle[1]}: {why}")
     made = _certificate(report, state_dir)
-    reason = "an MLX model (safetensors): pilotfish serve speculates with it; under Ollama its own MLX runner serves it"
+    reason = (
+        "an MLX model (safetensors): pilotfish serve speculates with it, with --upstream before your Ollama, whose own "
+        "MLX engine serves it otherwise"
+    )
     return replace(
         report,
+        own_server=True,
         verdict="pilotfish serve",
         reason=reason,
         engine=engine_of(pin) if engine_of else "",
@@ -232,8 +237,8 @@ def _with_tensors(report: ModelReport, facts: MLXFacts) -> ModelReport:
 def _obstacle(audit: Audit, files: list[GGUFMetadata]) -> tuple[str, str] | None:
     """Why pilotfish cannot speculate for this model, in two words and in a sentence; None when it can."""
     if audit.route == "mlx":
-        served = "Ollama's own MLX runner serves it, and pilotfish cannot"
-        return "MLX model", f"an MLX model (safetensors): {served}"
+        served = "Ollama's own MLX engine serves it, and none of pilotfish's can"
+        return "no engine", f"an MLX model (safetensors): {served}"
     if audit.route == "none":
         return "no weights", "no weights in its manifest; pull the model again"
     if _is_part(files):

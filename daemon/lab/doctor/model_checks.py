@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import filesize
@@ -22,6 +22,7 @@ from pilotfish.manifests.gguf import GGUFMetadata, read_metadata
 from pilotfish.manifests.manifest import Manifest
 
 _ANNOUNCES_DRAFT = (".nextn_predict_layers", ".mtp_layers")  # how keys end that count a model's own draft layers
+_BEFORE = "pilotfish serve --upstream URL"
 _EXPECTED_GAIN = 1.0  # a higher expected time relative to stock's costs time
 
 
@@ -73,8 +74,12 @@ def _subject(around: Surroundings, manifest: Manifest) -> Patient:
 
 def _verdict(subject: Patient) -> Iterator[Finding]:
     report = subject.report
-    if not report.can_speculate:
-        yield Finding(Level.NOTE, subject.name, report.reason, "it is served without drafts")
+    if report.own_server:
+        what = "an MLX model: under Ollama alone no drafts of pilotfish's reach it"
+        remedy = f"{_BEFORE} (or `pilotfish serve` without an Ollama)"
+        yield Finding(Level.NOTE, subject.name, what, "pilotfish's own server speculates with it", remedy)
+    elif not report.can_speculate:
+        yield Finding(Level.NOTE, subject.name, report.reason, "it is served without pilotfish's drafts")
     elif left := report.left_to_stock:
         yield Finding(Level.NOTE, subject.name, left.reason, "under Ollama the stock server has it")
 
@@ -121,7 +126,9 @@ def _drafts(around: Surroundings, subject: Patient) -> Iterator[Finding]:
     counts = (("layer", audit.draft_layers), ("tensor", audit.draft_tensors), ("file", audit.draft_files))
     found = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts if n) or "an entry of its config"
     announced = audit.draft_config or audit.draft_layers or any(map(_announced, subject.files))
-    if not announced:
+    if subject.audit.route == "mlx":
+        yield _beside_tensors(subject, found, announced=bool(announced))
+    elif not announced:
         what = f"it bundles an assistant ({found}) that no metadata field announces"
         why = "a count in the metadata proves nothing; whether Ollama uses it shows in its log only"
         yield Finding(Level.WARNING, subject.name, what, why)
@@ -130,6 +137,20 @@ def _drafts(around: Surroundings, subject: Patient) -> Iterator[Finding]:
         if audit.assistant:
             why = f"{audit.assistant.summary}. Where Ollama asks for it, stock serves"
         yield Finding(Level.NOTE, subject.name, f"it bundles an assistant ({found})", why, _compare(subject))
+
+
+def _beside_tensors(subject: Patient, found: str, *, announced: bool) -> Finding:
+    """The assistant of an MLX model: Ollama's own engine may draft with it, our drafter `mlx` with a whole model."""
+    assistant = subject.audit.assistant
+    what = f"it bundles an assistant ({found})" + ("" if announced else " that no metadata field announces")
+    why = f"{assistant.summary}; " if assistant else ""
+    if assistant and assistant.self_contained:
+        why += "the drafter mlx can draft with it"
+        remedy = f'[drafters.mlx] model = "{subject.name}", bundled = true'
+    else:
+        why += "only Ollama's own MLX engine may draft with it, and whether it does shows in its log only"
+        remedy = ""
+    return Finding(Level.NOTE if announced else Level.WARNING, subject.name, what, why, remedy)
 
 
 def _complete_assistant(around: Surroundings, subject: Patient) -> Finding | None:
@@ -165,7 +186,7 @@ def _memory(around: Surroundings, subject: Patient) -> Iterator[Finding]:
 
 def _measured(around: Surroundings, subject: Patient) -> Iterator[Finding]:
     """Whether there is a certificate for these weights and these engines, and what its lane costs."""
-    if not subject.report.can_speculate:
+    if not (subject.report.can_speculate or subject.report.own_server):
         return
     remedy = f"pilotfish certify {subject.name}"
     store = CertificateStore(around.state_dir)
@@ -173,9 +194,10 @@ def _measured(around: Surroundings, subject: Patient) -> Iterator[Finding]:
     if not own:
         yield _not_certified(subject, [e.certificate for e in store.entries() if e.certificate], remedy)
         return
-    fitting = [one for one in own if dict(one.identity.engines) in _builds(around)]
+    builds = [dict(around.tensor_engines)] if subject.report.own_server else _builds(around)
+    fitting = [one for one in own if dict(one.identity.engines) in builds]
     if not fitting:
-        others = _other_engines(own[0], around)
+        others = _other_engines(own[0], builds[0])
         what = f"it was certified with another build of {', '.join(sorted(others)) or 'the engines'}"
         if STOCK_ENGINE in others and around.ollamas_llama:
             what += f", neither the one here nor that of Ollama {_overlaid_version(around)}".rstrip()
@@ -204,8 +226,8 @@ def _overlaid_version(around: Surroundings) -> str:
     return str(((around.overlay or {}).get("record") or {}).get("build", {}).get("version", ""))
 
 
-def _other_engines(certificate: Certificate, around: Surroundings) -> set[str]:
-    before, now = dict(certificate.identity.engines), dict(around.engines)
+def _other_engines(certificate: Certificate, now: Mapping[str, str]) -> set[str]:
+    before = dict(certificate.identity.engines)
     return {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
 
 

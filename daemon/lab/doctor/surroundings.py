@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import aiohttp
 import psutil
 
 from pilotfish.daemon.config.paths import state_dir
-from pilotfish.daemon.config.types import STOCK_ENGINE, Config
+from pilotfish.daemon.config.types import STOCK_ENGINE, TENSOR_ENGINE, Config
 from pilotfish.daemon.control.overview import overview
 from pilotfish.daemon.drafters import lease
 from pilotfish.daemon.front.settings import FrontSettings, parse_host
@@ -49,6 +49,7 @@ class Surroundings:
     free: int
     total: int
     held: Mapping[str, str]
+    tensor_engines: Mapping[str, str] = field(default_factory=dict)  # as `engines`, those for MLX models
 
 
 async def look(store: Store, config: Config, name: str | None) -> Surroundings:
@@ -71,6 +72,7 @@ async def look(store: Store, config: Config, name: str | None) -> Surroundings:
         free=memory.available,
         total=memory.total,
         held=dict(_held()),
+        tensor_engines=dict(_fingerprints(config, [TENSOR_ENGINE])),
     )
 
 

@@ -122,7 +122,7 @@ def test_an_mlx_model_goes_its_own_way(store):
     write_model(store.root, "mlx", [(media.TENSOR, safetensors_bytes("a"), "a")], {"model_format": "safetensors"})
     (found,) = describe_models(store).models
     assert (found.status, found.format, found.can_speculate) == ("ok", "safetensors", False)
-    assert found.verdict == "no: MLX model"
+    assert found.verdict == "no: no engine"
     assert "MLX" in found.reason
 
 
@@ -131,6 +131,7 @@ def test_an_mlx_model_that_mlx_lm_has_is_for_our_own_server(store):
     write_tiny(store, "tiny")
     found = describe_model(store, store.manifest("tiny"), engine_of=lambda pin: "mlx")
     assert (found.verdict, found.can_speculate, found.engine) == ("pilotfish serve", False, "mlx")
+    assert found.own_server
     assert "pilotfish serve speculates with it" in found.reason
     write_tiny(store, "odd", said={"model_type": "odd"})
     assert "no model class for 'odd'" in describe_model(store, store.manifest("odd")).reason

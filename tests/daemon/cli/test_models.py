@@ -53,7 +53,7 @@ def test_on_a_narrow_terminal_every_model_is_one_line_with_its_verdict(models):
     assert all(len(line) <= 80 for line in lines)
     shown = {line.split()[0]: line for line in lines}
     assert len(lines) == len(shown) == 4
-    verdicts = {"bert:latest": "no: embedding model", "mlx:latest": "no: MLX model", "tiny:latest": "yes"}
+    verdicts = {"bert:latest": "no: embedding model", "mlx:latest": "no: no engine", "tiny:latest": "yes"}
     assert all(shown[name].rstrip().endswith(f"  {verdict}") for name, verdict in verdicts.items())
     (cut,) = (line for name, line in shown.items() if name.startswith("hf.co/some-very-long"))
     assert "… " in cut
@@ -70,7 +70,7 @@ def test_in_a_pipe_no_name_is_cut(models):
     ("name", "why"),
     [
         (LONG, "Q6_K weights: the widths that keep tokens equal are checked at load"),
-        ("mlx", "an MLX model (safetensors): Ollama's own MLX runner serves it"),
+        ("mlx", "an MLX model (safetensors): Ollama's own MLX engine serves it"),
     ],
 )
 def test_all_about_one_model_includes_the_reasons(models, name, why):

@@ -19,6 +19,7 @@ from pilotfish.manifests.store import Store
 from tests.daemon.lab.doctor.examined import ENGINES, surroundings
 from tests.fakes.measured import certificate_of
 from tests.manifests.builders import safetensors_bytes, tiny_gguf, write_model
+from tests.plugins.verifiers.tiny_mlx import write_tiny
 
 TEMPLATE = "tokenizer.chat_template"
 BOS = {"tokenizer.ggml.bos_token_id": 0}
@@ -117,6 +118,17 @@ def test_the_assistant_in_an_mlx_model_is_found_whatever_its_config_counts(tmp_p
     tensors = [(media.TENSOR, safetensors_bytes(name), name) for name in ("model.norm", "draft.norm")]
     write_model(tmp_path / "models", "m", tensors, {"model_format": "safetensors", "mtp_layers": 0})
     assert (Level.WARNING, "it bundles an assistant (1 tensor) that no metadata field announces") in found()
+
+
+@pytest.mark.drafters
+def test_an_mlx_model_is_for_our_own_server_and_certified_with_its_own_engine(tmp_path, found):
+    """Nothing of it names commands that are for GGUF models only."""
+    pin = write_tiny(Store(tmp_path / "models"), "m")
+    theirs = (Level.NOTE, "an MLX model: under Ollama alone no drafts of pilotfish's reach it")
+    assert found() == [theirs, NOT_CERTIFIED]
+    certify(tmp_path, [weight.digest for weight in pin.weights], {"mlx": "c" * 64}, prompt_ratio=1.0)
+    assert found(tensor_engines={"mlx": "c" * 64}) == [theirs]
+    assert found()[1] == (Level.WARNING, "it was certified with another build of mlx")
 
 
 def test_a_model_larger_than_what_is_free_may_fail_to_load(tmp_path, found):
