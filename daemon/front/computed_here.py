@@ -14,11 +14,12 @@ from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import ConfigError, PilotfishError
+from pilotfish.hooks.errors import BrokenModel, ConfigError, PilotfishError
 from pilotfish.hooks.protocols import RefusesModels
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.pins import pin_manifest
 from pilotfish.manifests.store import Store
+from pilotfish.manifests.tensor_layers import TensorLayers
 
 _PATIENCE = 120.0  # seconds
 
@@ -30,6 +31,7 @@ class EnginesHere:
 
     Of MLX models the registered verifiers say it, each of which may refuse a model; a GGUF is left to its runner, which
     knows more. They are asked in a process of their own, once for each manifest: to answer, one may load its library.
+    A broken model is looked at each time, since a pull may have mended it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -37,7 +39,7 @@ class EnginesHere:
         self._told: dict[str, str] = {}  # by the manifest's digest
 
     def __call__(self, model: ServedModel) -> str:
-        """Blocks for as long as verifiers take to be imported."""
+        """Blocks for as long as verifiers take to be imported. Raises BrokenModel, naming layer and tensor."""
         if model.tensors is None:
             return ""
         digest = model.manifest.digest
@@ -51,11 +53,15 @@ class EnginesHere:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE, check=True
             )
-            return str(json.loads(done.stdout.splitlines()[-1])["why"])
+            said = json.loads(done.stdout.splitlines()[-1])
+            why, broken = str(said["why"]), bool(said["broken"])
         except subprocess.CalledProcessError as error:
             return f"the engines here cannot be asked: {error.stderr.strip()[-500:]}"
         except (OSError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
             return f"the engines here cannot be asked: {error}"
+        if broken:
+            raise BrokenModel(why)
+        return why
 
 
 def why_not(store: Store, name: str) -> str:
@@ -69,6 +75,15 @@ def why_not(store: Store, name: str) -> str:
     if not all(told):
         return ""
     return f"no engine here computes it ({'; '.join(told) or 'none is for safetensors'})"
+
+
+def check_tensors(store: Store, model: ServedModel) -> None:
+    """Look at every blob of an MLX model that could not be loaded. Blocks; what was hashed before is not hashed again.
+
+    Raises BrokenModel, naming layer and tensor.
+    """
+    if model.tensors is not None:
+        TensorLayers.of(model.manifest, store).verify(_state())
 
 
 def config_or_defaults() -> Config:
@@ -88,11 +103,12 @@ def _state() -> Path | None:
 
 def main(root: str, name: str) -> None:
     """Answer on stdout; how a process ends that has loaded an engine's library is not waited for."""
+    broken = False
     try:
         why = why_not(Store(Path(root)), name)
     except PilotfishError as error:
-        why = str(error)
-    sys.stdout.write(json.dumps({"why": why}) + "\n")
+        why, broken = str(error), isinstance(error, BrokenModel)
+    sys.stdout.write(json.dumps({"why": why, "broken": broken}) + "\n")
     sys.stdout.flush()
     os._exit(0)
 

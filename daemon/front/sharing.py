@@ -2,6 +2,7 @@
 
 A request is read, its model is looked up, and where that is not computed here, or the request is one that we would
 refuse, the upstream gets it as it came. It is the floor here: what goes wrong before an answer has begun is its, too.
+Only an MLX model with a broken tensor is an error that names it, since no engine answers rightly with such weights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from pilotfish.daemon.front.access import OriginRules
-from pilotfish.daemon.front.catalog import ServedModel
 from pilotfish.daemon.front.durations import parse_keep_alive
 from pilotfish.daemon.front.errors import RunnerGone, status_of
 from pilotfish.daemon.front.keys import OWNERSHIP, RUNNERS, SETTINGS, UPSTREAM
@@ -100,7 +100,9 @@ async def share(request: web.Request, handler: Handler) -> web.StreamResponse:
         status = status_of(error)
         if isinstance(error, ContextOverflow) or status == _BUSY or not _may_relay(request):
             raise
-        _note(request, model, error)
+        log.info("%s for %s is handed on to the upstream: %s", request.path, model.short, error)
+        if isinstance(error, RunnerGone):
+            await request.app[OWNERSHIP].failed(model)
         await relay(request, error_answer(request.path, status, str(error)))
     except (web.HTTPException, ConnectionError):
         raise
@@ -150,9 +152,3 @@ async def _unload_there(request: web.Request, name: str) -> None:
         await request.app[UPSTREAM].unload(name)
     except UpstreamAway as error:
         log.debug("nothing to unload there: %s", error)
-
-
-def _note(request: web.Request, model: ServedModel, error: PilotfishError) -> None:
-    log.info("%s for %s is handed on to the upstream: %s", request.path, model.short, error)
-    if isinstance(error, RunnerGone):
-        request.app[OWNERSHIP].failed(model)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pilotfish.daemon.front.catalog import Catalog
 from pilotfish.daemon.front.computed_here import EnginesHere
 from pilotfish.daemon.front.ownership import Ownership
 from pilotfish.daemon.front.settings import Upstream
 from pilotfish.daemon.http.tunnel import ServerAddress
+from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests import manifest as media
 from tests.manifests.builders import safetensors_bytes, write_model
 
@@ -39,7 +42,7 @@ async def test_one_that_could_not_be_loaded_is_tried_again_later(store):
     now = [0.0]
     owners = ownership(store, clock=lambda: now[0])
     model = await owners.owned("tiny")
-    owners.failed(model)
+    await owners.failed(model)
     assert await owners.owned("tiny") is None
     now[0] = 601.0
     assert await owners.owned("tiny") is not None
@@ -53,3 +56,18 @@ async def test_an_mlx_model_is_the_upstreams_as_long_as_no_verifier_takes_it(sto
     taken = await ownership(store, serve_gguf=False).owned("mlx")
     assert taken is not None
     assert taken.weights == model.manifest.path
+
+
+async def test_a_broken_tensor_is_named_until_it_is_mended(store):
+    """Whether the file's size tells it or only its digest, after the model could not be loaded."""
+    write_model(store.root, "mlx", [(media.TENSOR, safetensors_bytes("a"), "a")], {"model_format": "safetensors"})
+    blob = store.blob(store.manifest("mlx").layers[0])
+    whole, owners = blob.read_bytes(), ownership(store, EnginesHere(store))
+    blob.write_bytes(whole[:-1])
+    with pytest.raises(BrokenModel, match="mlx:latest: tensor layer a: "):
+        await owners.owned("mlx")
+    blob.write_bytes(whole[:-1] + b"\1")
+    with pytest.raises(BrokenModel, match="mlx:latest: tensor layer a: "):
+        await owners.failed(await Catalog(store).find("mlx"))
+    blob.write_bytes(whole)
+    assert await owners.owned("mlx") is None  # as it has no config.json, no engine takes it
