@@ -85,10 +85,10 @@ def _asked(trial: str | None, prefix_file: Path | None) -> Reproduction:
 def _diagnosis(asked: Reproduction, root: Path | None, budget: float, progress: Progress) -> Diagnosis:
     from pilotfish.daemon.config.paths import state_dir
     from pilotfish.daemon.lab.diagnose.loaded import diagnosing_of
-    from pilotfish.daemon.lab.subjects import model_path
+    from pilotfish.daemon.lab.subjects import any_model_path
     from pilotfish.manifests.pins import pin_file
 
-    pin = pin_file(model_path(asked.model, root), state_dir())
+    pin = pin_file(any_model_path(asked.model, root), state_dir())
     return diagnosing_of(asked, pin, budget, progress, state_dir()).run()
 
 

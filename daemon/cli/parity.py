@@ -16,14 +16,13 @@ from pilotfish.daemon.cli.parity_beside import OLLAMA_DEPTHS, compare_ollamas
 from pilotfish.daemon.cli.parity_tables import Result, counted, show, write_json
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.types import ENGINES, PROMPTS, Config
-from pilotfish.daemon.lab.engines_here import engine_for
 from pilotfish.daemon.lab.parity_course import WAYS, ParityCourse
 from pilotfish.daemon.lab.parity_mixes import N_MIXES, SLOTS
 from pilotfish.daemon.lab.parity_pins import Compared, read_results
 from pilotfish.daemon.lab.parity_runs import Trial
 from pilotfish.daemon.lab.parity_subject import contenders_of
 from pilotfish.daemon.lab.parity_together import JointCourse, JointTrial
-from pilotfish.daemon.lab.subjects import FULL, WINDOWED, Weights, full_set, model_path
+from pilotfish.daemon.lab.subjects import FULL, WINDOWED, Weights, any_model_path, engine_of, full_set, is_tensor_model
 from pilotfish.daemon.lab.workloads import MODES, among, load_workloads
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
@@ -128,7 +127,9 @@ def command(
         raise UsageError("--weights divides --full; name one model's file or tag instead of MODEL without it")
     if (overlay or cache_type) and not ollama:
         raise UsageError("--overlay and --cache-type are about --ollama; add it, or leave them out")
-    source, workloads, settings = model_path(model, root), load_workloads(workload_file), files.load()
+    source, workloads, settings = any_model_path(model, root), load_workloads(workload_file), files.load()
+    if is_tensor_model(source) and (full or ollama):
+        raise UsageError(f"--full and --ollama are for GGUF models, and {model} is an MLX model; leave them out")
     if ollama:
         _refuse_beside_ollama(full, together, mixes, control, prompts, drafters, log)
         compared = compare_ollamas(
@@ -149,7 +150,7 @@ def command(
         "workloads": among(workloads, tasks, "--task"),
         "modes": among(MODES, modes, "--mode"),
         "texts": workloads,
-        "engine": engine or engine_for(settings),
+        "engine": engine_of(source, engine, settings),
         "options": EngineOptions(threads=threads),
         "control": control,
         "certified": not full,

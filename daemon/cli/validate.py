@@ -16,7 +16,6 @@ from pilotfish.daemon.config import files
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.types import ENGINES, Config
 from pilotfish.daemon.drafters.promotions import Promotions
-from pilotfish.daemon.lab.engines_here import engine_for
 from pilotfish.daemon.lab.parity_subject import Subject
 from pilotfish.daemon.lab.prompt_beginnings import PromptBeginning, beginning_of
 from pilotfish.daemon.lab.receipts.receipt_folder import write_receipt
@@ -25,7 +24,7 @@ from pilotfish.daemon.lab.receipts.receipt_report import REPORT, report
 from pilotfish.daemon.lab.receipts.receipt_summary import SUMMARY, summary
 from pilotfish.daemon.lab.receipts.receipt_types import Receipt, RunVerdict
 from pilotfish.daemon.lab.receipts.redaction import redacted
-from pilotfish.daemon.lab.subjects import model_path, stock_lane
+from pilotfish.daemon.lab.subjects import any_model_path, engine_of, stock_lane
 from pilotfish.daemon.lab.validation.checked_prompts import AskedPrompt, checked, load_prompts, refusals_of_texts
 from pilotfish.daemon.lab.validation.control_ollama import ControlOllama
 from pilotfish.daemon.lab.validation.promoting import settle_promotions
@@ -36,7 +35,6 @@ from pilotfish.daemon.lab.workloads import MODES, Mode
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
-from pilotfish.manifests.gguf import read_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ def command(
     reached the config's `[promotion]` thresholds. The exit code is 1 where ids differ or an answer ended with an error.
     Ctrl-C ends a run with a receipt of what was answered until then, which promotes nothing, and exit code 130.
     """
-    config, prompts, path = files.load().for_model(model), load_prompts(prompts_file), model_path(model, root)
+    config, prompts, path = files.load().for_model(model), load_prompts(prompts_file), any_model_path(model, root)
     plan = TrialPlan(
         prompts=tuple(prompt.name for prompt in prompts),
         drafters=_tables(config, drafters),
@@ -130,11 +128,11 @@ def command(
         prompts=prompts,
         plan=plan,
         mode=next(one for one in MODES if one.name == mode),
-        engine=engine or engine_for(config),
+        engine=engine_of(path, engine, config),
         options=EngineOptions(n_ctx=context, threads=threads),
         controls=tuple(dict.fromkeys(controls)),
         unsafe_lane=unsafe_lane,
-        beginning=beginning_of(read_metadata(path), state_dir()),
+        beginning=beginning_of(path, state_dir()),
     )
     _refuse(wish)
     _tell_plan(wish)

