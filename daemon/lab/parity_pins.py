@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import Field, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pilotfish import __version__
 from pilotfish.daemon.lab.parity_subject import Subject
+
+_LISTED = 8  # digests in a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,21 @@ P = TypeVar("P", bound=Pinned)
 
 def pins_of(subject: Subject, **question: Any) -> Pins:
     """The pins of what is asked of `subject`; `question` is JSON-ready."""
-    weights = ", ".join(weight.digest for weight in subject.pin.weights)
+    weights = _weights([weight.digest for weight in subject.pin.weights])
     engine = f"{subject.engine.engine.name} {subject.engine.engine.version} {subject.engine.engine.fingerprint}"
     options = {name: value for name, value in asdict(subject.options).items() if name != "state_dir"}
     environment = sorted((name, value) for name, value in os.environ.items() if name.startswith("GGML_"))
     decides = [__version__, weights, engine, asdict(subject.engine.lane), options, environment, question]
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
     return Pins(weights, engine, digest)
+
+
+def _weights(digests: Sequence[str]) -> str:
+    """The digests, or one over all of them: an MLX model has a blob for each tensor, and every line names them."""
+    listed = ", ".join(digests)
+    if len(digests) <= _LISTED:
+        return listed
+    return f"{len(digests)} files, together sha256:{hashlib.sha256(listed.encode()).hexdigest()}"
 
 
 class Compared(Generic[P]):

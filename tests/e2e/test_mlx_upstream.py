@@ -15,14 +15,19 @@ from typing import Any
 import pytest
 
 from pilotfish.daemon.lab.mlx_models.random_mlx import add_random_model
+from pilotfish.manifests import manifest as media
+from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
+from pilotfish.manifests.tensor_writer import write_tensor_model
+from pilotfish.manifests.writer import add_bytes
+from tests.daemon.chat.family_templates import THINKING
 from tests.e2e.ollama_server import OllamaServer, serving
 from tests.manifests.builders import smollm2_path
 from tests.server_processes import RUNNER, running
 
 pytestmark = [pytest.mark.ollama, pytest.mark.drafters, pytest.mark.timeout(300)]
 
-TINY, BROKEN, OTHER = "tiny-mlx", "broken-mlx", "smol"
+TINY, BROKEN, CALLER, OTHER = "tiny-mlx", "broken-mlx", "caller-mlx", "smol"
 MESSAGES = [{"role": "user", "content": "one two three one two three one two"}]
 WAYS = [{"temperature": 0}, {"temperature": 0.8, "seed": 7}]
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
@@ -31,10 +36,12 @@ NOT_HERE = "MLX"  # what Ollama says on Linux: its MLX engine is not there
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Two MLX models with random weights, and a GGUF model. One tensor of the second is another's."""
+    """MLX models with random weights, and a GGUF model. One has a broken tensor, one a template that shows tools."""
     store = Store(tmp_path_factory.mktemp("mlx") / "models")
     add_random_model(store, TINY)
     add_random_model(store, BROKEN, seed=1)
+    template = add_bytes(store.root, THINKING.encode(), media.JSON, "chat_template.jinja")
+    write_tensor_model(store.root, ModelName.parse(CALLER), [*store.manifest(TINY).layers, template])
     store.add_gguf(OTHER, smollm2_path())
     layer = next(one for one in store.manifest(BROKEN).layers if one.name == "model.layers.0.mlp.up_proj.weight")
     blob = store.blob(layer)
@@ -103,14 +110,20 @@ def test_a_broken_tensor_is_named_and_the_other_models_are_served(before: Ollama
     assert chat(before, OTHER, {"num_predict": 2, "temperature": 0}).json()["eval_count"] == 2
 
 
+@pytest.mark.parametrize("model", [TINY, CALLER])
 @pytest.mark.parametrize(
     "wish",
-    [{"format": "json"}, {"format": {"type": "object"}}, {"tools": [TOOL]}],
-    ids=["json", "schema", "tools"],
+    [{"format": "json"}, {"format": {"type": "object"}}, {"format": "json", "stream": True}, {"tools": [TOOL]}],
+    ids=["json", "schema", "a stream", "tools"],
 )
-def test_what_needs_a_grammar_is_the_upstreams(before: OllamaServer, upstream: OllamaServer, wish: Any) -> None:
-    mine, theirs = chat(before, **wish), chat(upstream, **wish)
+def test_what_needs_a_grammar_is_the_upstreams(
+    before: OllamaServer, upstream: OllamaServer, model: str, wish: Any
+) -> None:
+    mine, theirs = chat(before, model, **wish), chat(upstream, model, **wish)
     assert (mine.status_code, mine.text) == (theirs.status_code, theirs.text)
+
+
+def test_what_needs_a_grammar_is_the_upstreams_through_openais_api_too(before: OllamaServer) -> None:
     asked = {"model": TINY, "messages": MESSAGES, "response_format": {"type": "json_object"}}
     answer = before.http.post("/v1/chat/completions", json=asked)
     assert (answer.status_code >= 400, NOT_HERE in answer.text) == (True, True)
@@ -126,6 +139,7 @@ def test_without_an_upstream_a_grammar_is_refused_with_what_to_do(
             assert refused.status_code == 501
             assert "not supported for MLX models" in refused.json()["error"]
         assert "does not support tools" in chat(alone, tools=[TOOL]).json()["error"]
+        assert "not supported for MLX models" in chat(alone, CALLER, tools=[TOOL]).json()["error"]
         assert chat(alone).json()["eval_count"] == 24
 
 
