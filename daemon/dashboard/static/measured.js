@@ -66,9 +66,10 @@ function prices(rows, lane, rounds) {
   const context = ({ context: [low, high] }) => `context ${count(low)} to ${count(high)}`;
   const groups = grouped(alone, context, (row) => [row.width, row.plain_steps]);
   for (const points of Object.values(groups)) points.sort((a, b) => a[0] - b[0]);
+  const at = rounds.at(-1)?.position ?? 0;
+  const here = alone.filter(({ context: [low, high] }) => low <= at && at <= high);
   const used = new Set(rounds.map(({ width }) => width));
-  const curve = Object.values(groups)[0] ?? [];
-  const marked = curve.filter(([width]) => used.has(width));
+  const marked = here.filter(({ width }) => used.has(width)).map((row) => [row.width, row.plain_steps]);
   if (marked.length) groups[IN_USE] = marked;
   lines($("cost-chart"), groups, { x: "tokens checked at once", marks: IN_USE, from: 0, shown: (tick) => `${tick.toFixed(1)}×`, ticks: lane.widths });
   table($("cost-table"), "Costs in plain steps", ["Width", "Context", "Costs", "Measured"], alone.map((row) => [row.width, context(row).slice(8), steps(row.plain_steps), row.measured_here ? `${row.samples} times` : "by the certificate"]));
