@@ -41,10 +41,13 @@ class Account:
         self.processes: dict[str, Seen] = {}  # what each runner had reported
         self.dirty: set[Cell] = set()
         self.moved: set[str] = set()
+        self._summary: tuple[object, dict[str, Any]] = (None, {})  # and for which moment it holds
+        self._changes = 0
 
     def restore(self, cells: Mapping[Cell, Totals], processes: Mapping[str, Seen]) -> None:
         """Begin with what an earlier daemon kept; call it before the first report."""
         self.cells = {**cells, **self.cells}
+        self._changes += 1
         self.processes = {**processes, **self.processes}
 
     def reported(self, registration: Registration, report: Report) -> None:
@@ -64,6 +67,7 @@ class Account:
         cell = Cell(int(self._now() // HOUR), model, client)
         self.cells[cell] = self.cells.get(cell, Totals()) + added
         self.dirty.add(cell)
+        self._changes += 1
         while len(self.cells) > MOST:
             self.cells.pop(min(self.cells))
 
@@ -75,6 +79,12 @@ class Account:
 
     def summary(self) -> dict[str, Any]:
         """Today and the last seven days: in all, by model and by client, JSON-ready."""
+        moment = (self._changes, _midnight(self._now()))
+        if self._summary[0] != moment:
+            self._summary = (moment, self._summed())
+        return self._summary[1]
+
+    def _summed(self) -> dict[str, Any]:
         today, week = _midnight(self._now()), _midnight(self._now() - 6 * 24 * HOUR)
         return {
             "today": _sums(self._since(today)),
