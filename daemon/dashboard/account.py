@@ -17,6 +17,7 @@ from pilotfish.daemon.core.totals import Totals
 HOUR = 3600
 DAYS = 30  # that are kept
 MOST = 50_000  # rows that are kept
+MOST_PROCESSES = 4096  # that may come back and are not counted twice
 NO_CLIENT = "unknown"
 
 
@@ -60,8 +61,11 @@ class Account:
             if added.requests > 0:
                 self._add(registration.model, client, added)
         if now != before:
+            self.processes.pop(process, None)
             self.processes[process] = dict(now)
             self.moved.add(process)
+            while len(self.processes) > MOST_PROCESSES:
+                self.processes.pop(next(iter(self.processes)))
 
     def _add(self, model: str, client: str, added: Totals) -> None:
         cell = Cell(int(self._now() // HOUR), model, client)
