@@ -16,10 +16,7 @@ PROMPTS = ("fast", "lane")
 TEMPLATES = ("ollama", "own", "upstream")
 STOCK_ENGINE = "llama"  # the verifier that computes with the library of plain Ollama
 ENGINES = {STOCK_ENGINE: "pip install 'pilotfish[llama]'", "ik": "pip install 'pilotfish[ik]'"}  # and how to get them
-TENSORS, TENSOR_ENGINE = (
-    "safetensors",
-    "mlx",
-)  # a format that one verifier alone computes, whatever is chosen for others
+TENSORS, TENSOR_ENGINE = "safetensors", "mlx"  # a format that one verifier alone computes, whatever is chosen else
 REMEDIES = {**ENGINES, TENSOR_ENGINE: "pip install 'pilotfish[mlx]'"}
 AUTO = "auto"  # of these the one that is measured to be the fastest for a model
 CHOICES = (AUTO, *ENGINES)

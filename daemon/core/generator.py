@@ -148,7 +148,7 @@ class Generator:
         if not self.config.speculation.enabled:
             return Standing("off", refusal)
         if refusal:
-            return Standing("plain", refusal)
+            return Standing("plain", refusal, by_lane=refusal == self._refusal_by_lane(self._in_force))
         return Standing("parked", self._parked) if self._parked else Standing("active")
 
     def explain(self) -> dict[str, Any]:
@@ -258,14 +258,19 @@ class Generator:
     def _refusal(self, in_force: _InForce) -> str:
         """Why no request is answered with drafts; empty when they may be."""
         config = in_force.config
-        lane, wanted = self.engine.lane, config.speculation.parity
         if not config.speculation.enabled:
             return f"switched off in {config.path or 'the config'}"
+        if by_lane := self._refusal_by_lane(in_force):
+            return by_lane
+        if config.speculation.require_promotion and not in_force.order:
+            remedy = "`pilotfish validate MODEL --execute --output FOLDER` tries them"
+            return f"no drafter is promoted for it in its lane; {remedy}"
+        return ""
+
+    def _refusal_by_lane(self, in_force: _InForce) -> str:
+        lane, wanted = self.engine.lane, in_force.config.speculation.parity
         if lane.max_width <= 1:
             return lane.reason or "no forward wider than one token gives the same ids"
         if not lane.parity.keeps(wanted):
             return f"the lane {lane.name!r} has parity '{lane.parity}', the config asks for '{wanted}'"
-        if config.speculation.require_promotion and not in_force.order:
-            remedy = "`pilotfish validate MODEL --execute --output FOLDER` tries them"
-            return f"no drafter is promoted for it in its lane; {remedy}"
         return ""

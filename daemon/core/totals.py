@@ -68,7 +68,11 @@ _SUMMED = tuple(f.name for f in fields(Totals) if f.name != "dropped")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`active`, `parked` (did not pay lately), `plain` (cannot speculate) or `off` (is not to), and why."""
+    """`active`, `parked` (did not pay lately), `plain` (cannot speculate) or `off` (is not to), and why.
+
+    `by_lane`: another lane, which a certificate may bring, would change it.
+    """
 
     state: str = "active"
     reason: str = ""
+    by_lane: bool = False

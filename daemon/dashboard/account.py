@@ -17,6 +17,7 @@ from pilotfish.daemon.core.totals import Totals
 HOUR = 3600
 DAYS = 30  # that are kept
 MOST = 50_000  # rows that are kept
+MOST_PROCESSES = 4096  # that may come back and are not counted twice
 NO_CLIENT = "unknown"
 
 
@@ -41,10 +42,13 @@ class Account:
         self.processes: dict[str, Seen] = {}  # what each runner had reported
         self.dirty: set[Cell] = set()
         self.moved: set[str] = set()
+        self._summary: tuple[object, dict[str, Any]] = (None, {})  # and for which moment it holds
+        self._changes = 0
 
     def restore(self, cells: Mapping[Cell, Totals], processes: Mapping[str, Seen]) -> None:
         """Begin with what an earlier daemon kept; call it before the first report."""
         self.cells = {**cells, **self.cells}
+        self._changes += 1
         self.processes = {**processes, **self.processes}
 
     def reported(self, registration: Registration, report: Report) -> None:
@@ -57,13 +61,17 @@ class Account:
             if added.requests > 0:
                 self._add(registration.model, client, added)
         if now != before:
+            self.processes.pop(process, None)
             self.processes[process] = dict(now)
             self.moved.add(process)
+            while len(self.processes) > MOST_PROCESSES:
+                self.processes.pop(next(iter(self.processes)))
 
     def _add(self, model: str, client: str, added: Totals) -> None:
         cell = Cell(int(self._now() // HOUR), model, client)
         self.cells[cell] = self.cells.get(cell, Totals()) + added
         self.dirty.add(cell)
+        self._changes += 1
         while len(self.cells) > MOST:
             self.cells.pop(min(self.cells))
 
@@ -75,6 +83,12 @@ class Account:
 
     def summary(self) -> dict[str, Any]:
         """Today and the last seven days: in all, by model and by client, JSON-ready."""
+        moment = (self._changes, _midnight(self._now()))
+        if self._summary[0] != moment:
+            self._summary = (moment, self._summed())
+        return self._summary[1]
+
+    def _summed(self) -> dict[str, Any]:
         today, week = _midnight(self._now()), _midnight(self._now() - 6 * 24 * HOUR)
         return {
             "today": _sums(self._since(today)),

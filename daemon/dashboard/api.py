@@ -72,8 +72,8 @@ def page_routes(dashboard: Dashboard, *, by_socket: bool = False) -> list[web.Ro
     if by_socket:
         posts["/open"] = api.new_code
     return [
-        web.get(PREFIX, api.guarded(_to_page)),
-        *(web.get(PREFIX + path, api.guarded(handler)) for path, handler in routes.items()),
+        web.get(PREFIX, api.guarded(_to_page), allow_head=False),
+        *(web.get(PREFIX + path, api.guarded(handler), allow_head=False) for path, handler in routes.items()),
         *(web.post(PREFIX + path, api.guarded(handler)) for path, handler in posts.items()),
     ]
 

@@ -99,7 +99,7 @@ class Dashboard:
             account.dirty, account.moved = set(), set()
             return
         cells: dict[Cell, Any] = {cell: account.cells[cell] for cell in dirty if cell in account.cells}
-        processes = {process: account.processes[process] for process in moved}
+        processes = {process: account.processes[process] for process in moved if process in account.processes}
         account.dirty, account.moved, self._unsaved = set(), set(), []
         await asyncio.to_thread(self._history.save, News(first, cells, processes, happenings))
 

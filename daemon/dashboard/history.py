@@ -19,7 +19,7 @@ from typing import Any
 
 from pilotfish.daemon.control.happenings import KEPT, Happening
 from pilotfish.daemon.core.totals import Totals
-from pilotfish.daemon.dashboard.account import DAYS, HOUR, MOST, Cell, Seen
+from pilotfish.daemon.dashboard.account import HOUR, MOST, MOST_PROCESSES, Cell, Seen
 
 log = logging.getLogger("pilotfish.dashboard")
 
@@ -93,7 +93,7 @@ class AccountHistory:
             cells = {Cell(int(row[0]), str(row[1]), str(row[2])): Totals(*row[3:]) for row in rows}
             processes: dict[str, Seen] = {
                 str(process): {name: Totals.from_json(found) for name, found in json.loads(clients).items()}
-                for process, clients in database.execute("SELECT process, clients FROM processes")
+                for process, clients in database.execute("SELECT process, clients FROM processes ORDER BY at")
             }
             happened = database.execute("SELECT at, kind, model, text FROM happenings ORDER BY at").fetchall()
             return KeptHistory(cells, processes, [Happening(*row) for row in happened[-KEPT:]])
@@ -120,6 +120,10 @@ class AccountHistory:
             "DELETE FROM account WHERE hour <= (SELECT hour FROM account ORDER BY hour DESC LIMIT 1 OFFSET ?)", (MOST,)
         )
         database.execute("DELETE FROM processes WHERE at < ?", (oldest,))
+        database.execute(
+            "DELETE FROM processes WHERE at < (SELECT at FROM processes ORDER BY at DESC LIMIT 1 OFFSET ?)",
+            (MOST_PROCESSES - 1,),
+        )
         database.execute("DELETE FROM happenings WHERE at < ?", (oldest,))
         database.execute(
             "DELETE FROM happenings WHERE rowid <= (SELECT rowid FROM happenings ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
@@ -143,6 +147,3 @@ class AccountHistory:
 
 def _clients(seen: Seen) -> dict[str, Any]:
     return {name: totals.to_json() for name, totals in seen.items()}
-
-
-__all__ = ["DAYS", "AccountHistory", "KeptHistory", "News"]

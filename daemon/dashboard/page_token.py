@@ -33,7 +33,7 @@ class PageToken:
 
     def matches(self, given: str | None) -> bool:
         """Whether this is the token."""
-        return given is not None and hmac.compare_digest(given.encode(), self.value.encode())
+        return given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self.value.encode())
 
     def code(self) -> str:
         """A new code."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -21,6 +21,8 @@ from pilotfish.daemon.dashboard.account import Account
 from pilotfish.daemon.dashboard.shelf import Shelf, report_json
 from pilotfish.hooks.errors import InvalidModelName
 from pilotfish.manifests.names import ModelName
+
+T = TypeVar("T")
 
 FORMAT = 1  # counted up when a field changes its meaning or goes
 
@@ -59,15 +61,13 @@ class StateOfThings:
         }
 
     def _models(self, config: Config, runners: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        stock = {name: entry for entry in on_stock(self._shelf.decisions) for name in entry.model.split(", ")}
+        stock = {name: entry for entry in on_stock(self._shelf.decisions) for name in entry.model.split(", ") if name}
         loaded = {name: runner for runner in runners for name in (runner["model"], *runner["aliases"])}
-        names = {*self._shelf.models, *loaded, *config.models, *(entry for entry in stock if entry)}
-        folded: dict[object, str] = {}
-        for name in sorted(names):
-            folded.setdefault(_folded(name), name)
+        store, stocked, running = _by_name(self._shelf.models), _by_name(stock), _by_name(loaded)
+        names = _by_name({name: name for name in (*config.models, *stock, *loaded, *self._shelf.models)})
         return [
-            _model_json(name, config, self._shelf.models.get(name), _found(loaded, name), _found(stock, name))
-            for name in folded.values()
+            _model_json(name, config, store.get(key), running.get(key), stocked.get(key))
+            for key, name in sorted(names.items(), key=lambda each: each[1])
         ]
 
 
@@ -132,9 +132,9 @@ def _memory(pid: int) -> int | None:
         return None
 
 
-def _found(table: Mapping[str, Any], name: str) -> Any:
-    wanted = _folded(name)
-    return next((value for key, value in table.items() if _folded(key) == wanted), None)
+def _by_name(table: Mapping[str, T]) -> dict[object, T]:
+    """By what names have in common that mean one model."""
+    return {_folded(name): value for name, value in table.items()}
 
 
 def _folded(name: str) -> object:

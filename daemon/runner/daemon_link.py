@@ -132,9 +132,9 @@ class Follower:
 
 
 def _brief(explained: dict[str, Any]) -> dict[str, Any]:
-    """Without what a viewer got round by round; of the last ones the widths are left."""
+    """Without what a viewer got round by round; of the last ones widths and positions are left."""
     costs = explained["model_of_costs"]
-    rounds = [{"width": round["width"]} for round in costs["rounds"]]
+    rounds = [{"width": round["width"], "position": round["position"]} for round in costs["rounds"]]
     return {**explained, "model_of_costs": {**costs, "rounds": rounds}}
 
 

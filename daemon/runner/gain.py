@@ -103,8 +103,9 @@ def demand_drafts(standing: Standing, found: LaneLookup, *, awaited: bool, job: 
     A model that computes in stock's own setting until its certificate is made (`awaited`) costs nothing meanwhile.
     """
     if standing.state == "plain" and not awaited:
-        more = "" if found.certificate else "; `pilotfish certify` looks further than a load does"
-        raise _nothing(standing.reason + more, job="" if found.certificate else job)
+        looks_further = standing.by_lane and found.certificate is None
+        more = "; `pilotfish certify` looks further than a load does" if looks_further else ""
+        raise _nothing(standing.reason + more, job=job if looks_further else "")
 
 
 def demand_company(engine: TargetEngine, attempt: Attempt, found: LaneLookup, *, job: str = "") -> None:

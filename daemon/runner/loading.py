@@ -12,7 +12,7 @@ from pilotfish.daemon.certify.background import job_line
 from pilotfish.daemon.certify.lookup import Attempt, LaneLookup, engine_environment, find_lane
 from pilotfish.daemon.certify.made_again import MadeAgain
 from pilotfish.daemon.certify.suitability import Suitability
-from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.config.types import TENSORS, Config
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
@@ -25,6 +25,7 @@ from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.protocols import CertifiableVerifier, TargetEngine, Verifier
 from pilotfish.hooks.types import EngineOptions, TargetPin
+from pilotfish.manifests.manifest_paths import name_at
 from pilotfish.manifests.pins import pin_file
 
 if TYPE_CHECKING:
@@ -55,10 +56,11 @@ def load(
     _import_numpy()
     registry = Registry.load(config)
     options = launch.engine_options(state_dir)
-    pin = pin_file(launch.model, state_dir, blob=launch.blob)
-    verifiers = fit_verifiers(registry, config.engines_for(pin.format), options)
+    model_format = TENSORS if name_at(launch.model) else "gguf"  # only theirs are named by their manifest
+    verifiers = fit_verifiers(registry, config.engines_for(model_format), options)
     if must_gain:
         demand_device(registry, verifiers, options, stock_devices)
+    pin = pin_file(launch.model, state_dir, blob=launch.blob)
     if config.why_not_chosen:
         log.info("%s: %s", pin.name, config.why_not_chosen)
     registry.notify_pinned(pin)

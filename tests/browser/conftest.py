@@ -20,6 +20,7 @@ import pytest
 from pilotfish.daemon.processes.ports import free_port
 from pilotfish.manifests.store import Store
 from tests.browser.chromium import Browser, chromium
+from tests.daemon.front.tiny_models import write_gguf
 from tests.manifests.builders import smollm2_path
 from tests.waiting import wait_until
 
@@ -43,7 +44,7 @@ class Served:
             "PILOTFISH_STATE": str(home / "state"),
             "PILOTFISH_SOCKET": str(self.socket),
             "XDG_CONFIG_HOME": str(home / "config"),
-            "PILOTFISH_CHECK_SECONDS": "5",
+            "PILOTFISH_CHECK_SECONDS": "2",
         }
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -102,7 +103,9 @@ class Served:
 def served() -> Iterator[Served]:
     home = Path(tempfile.mkdtemp(prefix="pf-")).resolve()  # not pytest's own: the path of a socket must be short
     (home / "config" / "pilotfish").mkdir(parents=True)
-    Store(home / "models").add_gguf(MODEL, smollm2_path())
+    store = Store(home / "models")
+    store.add_gguf(MODEL, smollm2_path())
+    store.add_gguf("broken", write_gguf(home / "broken.gguf"))
     found = Served(home)
     found.config.write_text("# mine\n[speculation]\nenabled = true\n")
     found.start()

@@ -15,6 +15,7 @@ from selenium.webdriver import Keys
 
 from pilotfish.daemon.control.control_client import ControlClient
 from pilotfish.daemon.control.plans import Registration, Report
+from pilotfish.daemon.lab.workloads import load_workloads
 from tests.browser.chromium import NETWORK
 from tests.browser.conftest import MODEL
 from tests.waiting import wait_until
@@ -22,6 +23,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.browser, pytest.mark.model]
 
 SCRIPT = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
+COPYING = next(workload.prompt for workload in load_workloads() if workload.name == "code-edit")
 COUNTING = "Repeat after me: one two three four five six seven eight. one two three four five six seven eight. one two"
 WATCH = """
 window.colouredWhileAnswering = false;
@@ -38,7 +40,7 @@ CARD = f'.model[data-model="{MODEL}"]'
 def test_a_model_that_a_request_loads_appears_and_its_drafts_are_coloured_while_it_writes(opened, served):
     opened.until(f"{CARD} .state", "Ready, not loaded")
     opened.run(WATCH)
-    asking = served.asking(COUNTING, 220)
+    asking = served.asking(COPYING, 120)
     opened.until(f"{CARD} .state", "Speculates")
     wait_until(lambda: opened.all(".request .text mark"), "no draft is coloured")
     assert opened.text(".request header h3") == MODEL
@@ -68,8 +70,14 @@ def test_the_switch_changes_the_config_file_and_the_next_request(opened, served)
     opened.until("#notice", "Speculation is on")
     opened.click(f"{CARD} .switch")
     opened.until("#notice", f"{MODEL} is on")
-    wait_until(lambda: served.state()["models"][0]["state"] in ("active", "parked"), "it is not on again")
+    wait_until(lambda: state_of(served) in ("active", "parked"), "it is not on again")
     assert opened.console() == []
+
+
+def test_why_a_model_does_not_speculate_is_there_without_a_click(opened):
+    opened.until('.model[data-model="broken:latest"] .state', "Cannot speculate")
+    opened.until('.model[data-model="broken:latest"] .why', "has no tokenizer")
+    assert opened.find('.model[data-model="broken:latest"] .why').is_displayed()
 
 
 def test_the_playground_compares_the_ids(opened, served):
@@ -82,6 +90,10 @@ def test_the_playground_compares_the_ids(opened, served):
     opened.until("#playground-verdict", "The same ")
     assert opened.text(".answer:nth-child(1) .text") == opened.text(".answer:nth-child(2) .text") != ""
     assert opened.console() == []
+
+
+def state_of(served):
+    return next(model["state"] for model in served.state()["models"] if model["name"] == MODEL)
 
 
 def test_a_script_stays_text_wherever_it_stands(opened, served):
@@ -184,7 +196,7 @@ def test_two_tabs_a_killed_runner_and_a_new_daemon(opened, served):
     if not served.state()["runners"]:
         served.ask("Hi", 2)
     opened.until(f"{CARD} .facts", "process")
-    asking = served.asking(COUNTING, 2000)
+    asking = served.asking(COPYING, 2000)
     wait_until(lambda: opened.all(".request .text mark"), "nothing is written")
     os.kill(served.state()["runners"][0]["pid"], signal.SIGKILL)
     asking.join()

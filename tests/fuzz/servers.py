@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -21,6 +22,8 @@ from pilotfish.daemon.control.address import claimed
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.socket_server import create_app
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.dashboard.api import page_routes
+from pilotfish.daemon.dashboard.dashboard import Dashboard
 from pilotfish.daemon.drafthost.draft_server import DraftServer
 from pilotfish.daemon.drafthost.listening import Endpoint, listening, until_told
 from pilotfish.daemon.drafthost.served import Served
@@ -91,11 +94,17 @@ async def draft(folder: Path) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def control(folder: Path) -> AsyncIterator[str]:
-    """The daemon's control socket."""
-    path = folder / "control.sock"
+    """The daemon's control socket, with the page's API. Its switch edits a config file of its own."""
+    path, config = folder / "control.sock", folder / "pilotfish.toml"
+    config.write_text("[speculation]\nenabled = true\n")
+    os.environ["PILOTFISH_CONFIG"] = str(config)
+    governor = Governor()
+    dashboard = Dashboard(governor, Store(folder / "no models"), folder / "state")
     with claimed(path) as listener:
         assert listener is not None  # a folder of its own
-        async with serving(create_app(Governor()), [listener]):
+        app = create_app(governor)
+        app.add_routes(page_routes(dashboard, by_socket=True))
+        async with dashboard.working(), serving(app, [listener]):
             yield f"unix:{path}"
 
 

@@ -145,7 +145,11 @@ CONTROL = Server(
     (
         Ask("/v1/runners", REGISTRATION, endless=True),
         Ask("/v1/runners/1/report", REPORT),
+        Ask("/v1/runners/1/live", {"events": [{"kind": "round", "request": 1, "pieces": [{"text": "a"}]}]}),
         Ask("/v1/status", method="GET"),
+        Ask("/pilotfish/api/switch", {"enabled": False, "model": "smollm2:135m"}),
+        Ask("/pilotfish/api/playground", {"runner": "1", "prompt": "a b", "tokens": 4}),
+        Ask("/pilotfish/api/state", method="GET"),
     ),
     held=Ask("/v1/runners", REGISTRATION, endless=True),
 )

@@ -5,6 +5,7 @@ import { count, onDay, seconds, share, sooner } from "./format.js";
 import { ask } from "./connection.js";
 import { bars } from "./charts.js";
 
+const FRESH = 10000; // ms that the chart may be behind
 let asked = 0;
 let lastRequests = -1;
 
@@ -15,7 +16,8 @@ export function account(state) {
   table($("by-model"), "By model", HEADINGS("Model"), models.map(row));
   table($("by-client"), "By program", HEADINGS("Program"), clients.map(row));
   say($("history-note"), note(state.history));
-  if (today.requests !== lastRequests || Date.now() - asked > 300000) {
+  const passed = Date.now() - asked;
+  if ((today.requests !== lastRequests && passed > FRESH) || passed > 300000) {
     lastRequests = today.requests;
     asked = Date.now();
     ask("history").then(days).catch(() => {});

@@ -42,6 +42,11 @@ dark.addEventListener("change", () => {
   }
 });
 
+function drawing(isMarks, i) {
+  const points = { show: true, size: isMarks ? 11 : 6, ...(isMarks ? { width: 3 } : {}) };
+  return isMarks ? { paths: () => null, points } : { width: 2, dash: i >= PALETTE.length ? [6, 4] : undefined, spanGaps: true, points };
+}
+
 export function bars(element, times, values) {
   const make = () => ({
     legend: { show: false },
@@ -52,16 +57,17 @@ export function bars(element, times, values) {
   put(element, "bars", make, [times, values]);
 }
 
-// `lines`: name -> [[x, y], ...]; `from`: what the y axis begins at; `shown`: how a tick of it is written.
-export function lines(element, groups, { x, y, from = 0, to = null, shown = (tick) => String(tick), ticks = null }) {
+// `groups`: name -> [[x, y], ...], drawn as lines but for the one named `marks`, which is points; `from`: what the y axis
+// begins at; `shown`: how a tick of it is written.
+export function lines(element, groups, { x, marks = null, from = 0, to = null, shown = (tick) => String(tick), ticks = null }) {
   const xs = [...new Set(Object.values(groups).flatMap((points) => points.map(([at]) => at)))].sort((a, b) => a - b);
   const data = [xs, ...Object.values(groups).map((points) => xs.map((at) => points.find(([own]) => own === at)?.[1] ?? null))];
   const names = Object.keys(groups);
   const make = () => ({
     scales: { x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) }, y: { range: (_, low, high) => [Math.min(from, low), to ?? Math.max(from + 1, high * 1.05)] } },
     axes: [axis({ label: x, size: 30, labelSize: 22, labelGap: 0, labelFont: "12px system-ui", ...(ticks ? { splits: () => ticks } : {}) }), axis({ size: 52, values: (_, found) => found.map(shown) })],
-    series: [{ label: x, value: (_, value) => value ?? "" }, ...names.map((label, i) => ({ label, stroke: colour(PALETTE[i % PALETTE.length]), width: 2, dash: i >= PALETTE.length ? [6, 4] : undefined, spanGaps: true, points: { show: true, size: 6 }, value: (_, value) => (value === null ? "" : shown(value)) }))],
+    series: [{ label: x, value: (_, value) => value ?? "" }, ...names.map((label, i) => ({ label, stroke: colour(PALETTE[i % PALETTE.length]), ...drawing(label === marks, i), value: (_, value) => (value === null ? "" : shown(value)) }))],
     legend: { show: true, live: false },
   });
-  put(element, JSON.stringify([names, x, y, ticks]), make, data);
+  put(element, JSON.stringify([names, x, ticks]), make, data);
 }

@@ -5,7 +5,7 @@ const day = new Intl.DateTimeFormat("en", { month: "short", day: "numeric" });
 const moment = new Intl.DateTimeFormat("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 
 export const count = (value) => whole.format(value);
-export const share = (value) => (value === null || value === undefined ? "–" : `${Math.round(100 * value)}%`);
+export const share = (value) => (value === null || value === undefined ? "–" : `${Math.round(100 * value)}%`.replace("-", "−"));
 export const rate = (value) => (value === null || !Number.isFinite(value) ? "–" : `${value.toFixed(value < 100 ? 1 : 0)}\u00a0tokens/s`);
 export const steps = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(2)}×`);
 export const onDay = (at) => day.format(new Date(1000 * at));

@@ -101,8 +101,15 @@ function master(state) {
   button.onclick ??= () => flip(button, null);
 }
 
+// The daemon notices a change of the file a moment later: until then it tells of the old one.
+const NOTICED = 5000; // ms
+const wanted = new WeakMap();
+
 function turn(button, on, mayChange) {
   if (button.dataset.busy) return;
+  const wish = wanted.get(button);
+  if (wish && wish.enabled !== on && Date.now() < wish.until) return;
+  wanted.delete(button);
   const checked = String(on);
   if (button.getAttribute("aria-checked") !== checked) button.setAttribute("aria-checked", checked);
   if (button.disabled === mayChange) button.disabled = !mayChange;
@@ -116,6 +123,7 @@ async function flip(button, model) {
   try {
     const edit = await (await post("switch", { enabled, model })).json();
     button.setAttribute("aria-checked", String(enabled));
+    wanted.set(button, { enabled, until: Date.now() + NOTICED });
     const others = edit.exceptions.length ? ` Not for ${edit.exceptions.join(", ")}: a setting of their own says otherwise.` : "";
     announce(`${model ?? "Speculation"} is ${enabled ? "on" : "off"} from the next request on, by ${edit.path}.${others}`);
   } catch (error) {

@@ -176,6 +176,7 @@ def test_where_promotion_is_required_only_promoted_drafters_draft(tmp_path):
     assert not plain[1].speculated
     assert (generator.standing.state, generator.order) == ("plain", ())
     assert "no drafter is promoted" in generator.standing.reason
+    assert not generator.standing.by_lane
     promotions.promote(PromotionSubject.of(pin, engine.engine, engine.lane), "scripted", {}, "", [(1, 2)])
     generator.reconfigure(wanted)
     drafted = ask(generator)

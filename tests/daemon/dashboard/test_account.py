@@ -7,7 +7,7 @@ import time
 from pilotfish.daemon.control.happenings import Happening
 from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.daemon.core.totals import Totals
-from pilotfish.daemon.dashboard.account import DAYS, HOUR, Account, Cell
+from pilotfish.daemon.dashboard.account import DAYS, HOUR, MOST_PROCESSES, Account, Cell
 from pilotfish.daemon.dashboard.history import AccountHistory, News
 
 NOON = time.mktime((2026, 11, 30, 12, 0, 0, 0, 0, -1))
@@ -98,3 +98,15 @@ def test_a_folder_that_cannot_be_written_costs_the_history_alone(tmp_path):
     history = AccountHistory(tmp_path / "state")
     history.save(News(0, {Cell(1, "a", "b"): Totals(1)}, {}, []))
     assert str(history.path) in history.trouble
+
+
+def test_what_is_known_of_processes_has_bounds(tmp_path):
+    account, history = Account(Clock()), AccountHistory(tmp_path)
+    for pid in range(MOST_PROCESSES + 5):
+        account.reported(runner(pid=pid), report(curl=Totals(1)))
+    account.reported(runner(pid=6), report(curl=Totals(2)))
+    account.reported(runner(pid=-1), report(curl=Totals(1)))
+    assert len(account.processes) == MOST_PROCESSES
+    assert "6-1.500" in account.processes
+    history.save(News(account.forget(), {}, account.processes, []))
+    assert len(history.load().processes) <= MOST_PROCESSES

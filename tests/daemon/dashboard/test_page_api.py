@@ -46,7 +46,12 @@ class TestWhoMay:
 
     async def test_a_change_needs_the_token(self, shown):
         body = {"enabled": False, "model": None}
-        for headers in ({}, {"X-Pilotfish-Token": "wrong"}, {"Cookie": "pilotfish_page=wrong"}):
+        for headers in (
+            {},
+            {"X-Pilotfish-Token": "wrong"},
+            {"Cookie": "pilotfish_page=wrong"},
+            {"X-Pilotfish-Token": "\xff"},
+        ):
             async with shown.http.post(f"{shown.url}api/switch", json=body, headers=headers) as response:
                 assert response.status == 403
                 assert "pilotfish open" in (await response.json())["error"]

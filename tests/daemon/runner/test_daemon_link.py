@@ -13,6 +13,7 @@ from pilotfish.daemon.config.types import Config, Drafters, Engine, Plugins, Spe
 from pilotfish.daemon.control.plans import Plan, plugin_fingerprint
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.daemon_link import Follower, registration_of
@@ -134,3 +135,25 @@ class TestNames:
     def test_a_bare_file_goes_by_its_pins_name(self, tmp_path):
         generator, _ = begun(Config())
         assert registration_of(generator, Launch(tmp_path / "x.gguf").with_users(), 1).model == "fake:latest"
+
+
+async def test_a_viewer_is_told_what_happens_and_what_was_learned_and_only_while_it_looks():
+    generator, follower = begun(Config())
+    ask(generator)
+    follower.watch(Sight.TEXT)
+    told = follower.live(100)
+    assert [event["kind"] for event in told] == ["explained"]
+    assert told[0]["explained"]["totals"]["requests"] == 1
+    ask(generator)
+    assert [event["kind"] for event in follower.live(100)][:2] == ["opened", "round"], "and not explained again at once"
+    follower.watch(Sight.NOTHING)
+    ask(generator)
+    assert [event for event in follower.live(100) if event["kind"] != "explained"] == []
+
+
+async def test_reports_are_by_the_program_that_asked():
+    generator, follower = begun(Config())
+    request = GenerationRequest((3, 4), n_predict=8, client="curl")
+    generator.generate(request, lambda tokens: None, lambda: False)
+    ask(generator)
+    assert {name: totals.requests for name, totals in follower.report().clients.items()} == {"curl": 1, "": 1}

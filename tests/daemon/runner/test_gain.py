@@ -43,7 +43,7 @@ UNKNOWN = LaneLookup(())
 
 def test_a_plain_model_has_nothing_to_gain_and_that_lasts():
     with pytest.raises(NothingToGain, match=REASON) as raised:
-        demand_drafts(Standing("plain", REASON), UNKNOWN, awaited=False)
+        demand_drafts(Standing("plain", REASON, by_lane=True), UNKNOWN, awaited=False)
     assert isinstance(raised.value.left, Left)
     assert raised.value.left.until is None
     assert "pilotfish certify" in str(raised.value)
@@ -51,9 +51,16 @@ def test_a_plain_model_has_nothing_to_gain_and_that_lasts():
 
 def test_what_a_longer_look_would_be_told_is_left_with_the_verdict():
     with pytest.raises(NothingToGain) as raised:
-        demand_drafts(Standing("plain", REASON), UNKNOWN, awaited=False, job="a job")
+        demand_drafts(Standing("plain", REASON, by_lane=True), UNKNOWN, awaited=False, job="a job")
     assert raised.value.left is not None
     assert raised.value.left.due
+
+
+def test_where_the_lane_is_not_the_reason_no_certificate_is_asked_for():
+    with pytest.raises(NothingToGain) as raised:
+        demand_drafts(Standing("plain", "no drafter is promoted"), UNKNOWN, awaited=False, job="a job")
+    assert "certify" not in str(raised.value)
+    assert raised.value.left is None or not raised.value.left.due
 
 
 @pytest.mark.parametrize("standing", [Standing(), Standing("parked", "did not pay"), Standing("off", "by the config")])
