@@ -351,11 +351,12 @@ class Controller:
 
     @property
     def _slack(self) -> float:
-        """Seconds that may be lost now, with what was seen to be forgone."""
+        """Seconds that may be lost now, with what was seen to be forgone: debts have a bound of their own."""
         own, credit = self._own, self._forgone.credit
-        if credit <= 0 or own < -self._max_loss * self._plain_total - self._forgone.most:
+        if credit <= 0:
             return own
-        return max(own, 0.0) + credit
+        left = own + self._max_loss * self._plain_total + self._forgone.most
+        return max(own, min(max(own, 0.0) + credit, left))
 
     @property
     def _own(self) -> float:

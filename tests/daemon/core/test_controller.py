@@ -172,6 +172,24 @@ def test_the_loss_stays_within_the_account_whatever_costs_and_acceptance_are(
     assert clock.now <= plain_seconds + MAX_LOSS * n * PLAIN + GRACE * PLAIN + credit + surprise + 1e-9
 
 
+@pytest.mark.parametrize("n", [50, 100, 400])
+def test_a_drafter_that_is_only_right_where_nothing_is_verified_cannot_run_up_debts(n):
+    ids, (_, plain_seconds, _), clock = plain(n + 20).ids, run(DEAR, None, n), FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(DEAR[width]))
+    model = CostModel(engine.lane.widths)
+    model.seed((width, 64, cost) for width, cost in DEAR.items())
+    controller = Controller(model, max_width=16)
+
+    def sly(history, k):
+        at = len(history) - len(PROMPT)
+        wrong = 1 if controller.affords(DEAR[16] - PLAIN) else 0
+        return [(token + wrong) % engine.n_vocab for token in ids[at : at + k]]
+
+    answer(engine, request(n), [ScriptedDrafter(sly)], controller=controller, clock=clock)
+    assert engine.widths.count(16) > 1
+    assert clock.now <= plain_seconds + 2 * MAX_LOSS * n * PLAIN + GRACE * PLAIN + DEAR[16]
+
+
 def test_a_quick_drafter_is_asked_at_every_position_and_used_as_soon_as_it_is_right():
     ids = plain(700).ids
     asked = []
