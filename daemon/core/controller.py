@@ -233,7 +233,7 @@ class Controller:
             asked = ask
             draft = self._costs.drafts.seconds(drafter, ask)
             again, worst = going_back.of(expected, ask, option.width) if going_back else (0.0, 0.0)
-            slack = (self._slack - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
+            slack = (self._own - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
             promise = (expected[-1] - 1) * plain - PRICE * (option.price - plain + again + waiting * (draft or 0.0))
             if promise > worth and slack > (plain if draft is None else draft):
                 patience = slack if draft is None else min(slack, PATIENCE * draft)
@@ -263,11 +263,11 @@ class Controller:
             self._since_plain += 1
             won = plain - drafting - self._decoding(round)
             self._costs.drafts.won(round.drafter, won)
-            self._forgone.spend(-won if won < 0 else 0.0)
-            self._settle(won)
         else:
             self._since_plain = 0
-            self._settle(plain - round.seconds if round.contended else -drafting)
+            won = plain - round.seconds if round.contended else -drafting
+        self._forgone.spend(-won if won < 0 else 0.0)
+        self._settle(won)
 
     def _drafting(self, round: Round) -> float:
         """What asking the drafters is charged with. A stall in which somebody else had the processor is not theirs."""

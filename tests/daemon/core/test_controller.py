@@ -410,6 +410,19 @@ def test_nobody_is_waited_for_on_credit():
     assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
 
 
+def test_what_was_forgone_is_no_reason_to_wait_and_pays_for_asking_in_vain():
+    controller = controller_knowing(0.002, acceptance=1, gain=-0.021)
+    block = tuple(range(8))
+    controller.forgo([("far", Proposal(block, (1.0,) * 8))], 10, 15)
+    controller.committed(block)
+    credit = controller.describe()["credit"]
+    assert credit > 2 * PLAIN
+    assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
+    assert controller.plan(10, 15) > 0
+    controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, PLAIN, PLAIN, 2 * PLAIN))
+    assert controller.describe()["credit"] == pytest.approx(credit - PLAIN)
+
+
 def test_a_proposal_at_hand_must_be_beaten_by_the_one_that_takes_time():
     controller = controller_knowing(0.020, acceptance=1)
     at_hand = controller.best_length(Proposal((1,) * 15, (0.99,) * 15), "suffix", 10)
