@@ -192,14 +192,14 @@ class Controller:
         plain = self.plain_step(position) or 0.0
         options = {option.width: option.cost for option in self._options(position, plain)}
         again = self._costs.going_back_at(position)
-        cost = options[choice.width]
+        believed = cost = options[choice.width]
         if self.company.requests == 1:  # as it was seen, a stall or not
             cost = max(cost, self._costs.cost(choice.width, position) or cost)
         wins = [
             (1 + right) * plain - cost - (again[right] if right + 1 < choice.width and again else 0.0)
             for right in range(choice.k + 1)
         ]
-        return wins, cost + max(again, default=0.0)  # and a plain step, for what asking takes
+        return wins, believed + max(again, default=0.0)  # and a plain step, for what asking takes
 
     def committed(self, tokens: Sequence[int]) -> None:
         """What a round committed, before `observe_round`."""

@@ -423,6 +423,21 @@ def test_what_was_forgone_is_no_reason_to_wait_and_pays_for_asking_in_vain():
     assert controller.describe()["credit"] == pytest.approx(credit - PLAIN)
 
 
+def test_a_stall_once_is_no_measure_of_what_a_block_can_lose():
+    costs = CostModel((1, 2, 8, 16))
+    for width, seconds in ((1, PLAIN), (1, PLAIN), (2, CHEAP[2]), (2, CHEAP[2]), (2, CHEAP[2]), (16, 3.0)):
+        costs.observe_round(Round(10, width, "", EMPTY, 0, 1, 0.0, seconds, seconds))
+    controller = Controller(costs, max_width=16)
+    for _ in range(500):  # until the stall is not believed any more
+        controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
+    controller.gain = costs.gain = -50 * PLAIN
+    for block, committed in (((1,) * 15, (2,)), ((3,), (3,))):
+        controller.forgo([("d", Proposal(block, (1.0,) * len(block)))], 10, 15)
+        controller.committed(committed)
+    assert controller.describe()["credit"] > 0
+    assert not controller.affords(0.0)
+
+
 def test_a_proposal_at_hand_must_be_beaten_by_the_one_that_takes_time():
     controller = controller_knowing(0.020, acceptance=1)
     at_hand = controller.best_length(Proposal((1,) * 15, (0.99,) * 15), "suffix", 10)
