@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -44,6 +45,8 @@ class Launched:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen(command, env={**os.environ, **ours, **more}, cwd=self._root, **pipes)
         out, self.said = process.communicate(timeout=120)
+        if process.returncode == -signal.SIGINT:
+            raise KeyboardInterrupt
         assert process.returncode == 0, self.said
         pid, given, environment = json.loads(out)
         assert pid == process.pid, "Ollama watches and kills the process it started"
@@ -73,6 +76,13 @@ def test_a_package_that_cannot_be_imported_means_stock(launched, blob, tmp_path)
     assert environment["GGML_BACKEND_PATH"] == "/a"
     assert not [name for name in environment if name.startswith("PILOTFISH_STOCK")]
     assert "cannot be imported" in launched.said
+
+
+def test_ctrl_c_while_it_is_imported_ends_the_process(launched, blob, tmp_path):
+    (tmp_path / "slow" / "pilotfish").mkdir(parents=True)
+    (tmp_path / "slow" / "pilotfish" / "__init__.py").write_text("import os; os.kill(os.getpid(), 2)")
+    with pytest.raises(KeyboardInterrupt):
+        launched.run(launch(blob), PYTHONPATH=str(tmp_path / "slow"))
 
 
 def test_a_runner_begins_after_its_decision_and_lands_on_stock_when_it_cannot_load(launched, blob):
