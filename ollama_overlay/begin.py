@@ -65,9 +65,12 @@ def _within(seconds: float, arguments: Sequence[str]) -> Decision:
 
 
 def _start_on_ollamas_libraries(arguments: Sequence[str]) -> None:
-    """Begin anew: where libraries are looked for is settled when a process begins."""
+    """Begin anew: where libraries are looked for is settled when a process begins. Stock where that fails."""
     environment = runner_environment(ollama_libraries=True)
-    os.execve(sys.executable, [sys.executable, "-P", "-m", AFTER, *arguments], environment)
+    try:
+        os.execve(sys.executable, [sys.executable, "-P", "-m", AFTER, *arguments], environment)
+    except OSError as error:
+        become_stock(f"the runner cannot be started ({error})", arguments)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,17 @@ def test_on_ollamas_libraries_the_runner_begins_anew_where_it_finds_them(monkeyp
     assert {name: environment.get(name) for name in wanted} == wanted
 
 
+def test_a_runner_that_cannot_begin_anew_means_stock(monkeypatch, becomes):
+    def refused(*words):
+        raise OSError("no memory")
+
+    monkeypatch.setattr(begin, "decision_for", lambda arguments: Decision(True, "m", "on", ollama_libraries=True))
+    monkeypatch.setattr(os, "execve", refused)
+    monkeypatch.setenv("PILOTFISH_STOCK", "/lib/llama-server")
+    with pytest.raises(Became, match="no memory"):
+        begin.main(["--model", "/m"])
+
+
 def test_what_a_certification_is_told_is_whom_to_watch(monkeypatch, becomes):
     begun = []
     monkeypatch.setattr(
