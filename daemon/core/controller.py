@@ -59,11 +59,15 @@ PATIENCE = 2.0  # times what a proposal should take: how long it is waited for
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Verify the first `k` tokens of a proposal, in a forward of `width`: it promises to save `worth` seconds."""
+    """Verify the first `k` tokens of a proposal, in a forward of `width`: it promises to save `worth` seconds.
+
+    `cost` are the seconds that the forward was taken to cost then.
+    """
 
     k: int
     worth: float
     width: int = 1
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ class Controller:
                 stake = CAUTION * extra * extra / most if extra > 0 else 0.0
                 worth = (expected[k] - 1) * plain - PRICE * (option.price - plain + again) - stake
                 if worth > best.worth:
-                    best = Choice(k, worth, option.width)
+                    best = Choice(k, worth, option.width, option.cost)
             if k == len(proposal):
                 break
         return best
@@ -190,16 +194,15 @@ class Controller:
     def _wins(self, choice: Choice, position: int) -> tuple[Sequence[float], float]:
         """What the block wins with 0, 1, ... right tokens, and what it can lose."""
         plain = self.plain_step(position) or 0.0
-        options = {option.width: option.cost for option in self._options(position, plain)}
         again = self._costs.going_back_at(position)
-        believed = cost = options[choice.width]
+        cost = choice.cost
         if self.company.requests == 1:  # as it was seen, a stall or not
             cost = max(cost, self._costs.cost(choice.width, position) or cost)
         wins = [
             (1 + right) * plain - cost - (again[right] if right + 1 < choice.width and again else 0.0)
             for right in range(choice.k + 1)
         ]
-        return wins, believed + max(again, default=0.0)  # and a plain step, for what asking takes
+        return wins, choice.cost + max(again, default=0.0)  # and a plain step, for what asking takes
 
     def committed(self, tokens: Sequence[int]) -> None:
         """What a round committed, before `observe_round`."""

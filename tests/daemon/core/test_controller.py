@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pilotfish.daemon.core.company import Company
 from pilotfish.daemon.core.controller import GRACE, LOOK, MAX_LOSS, Controller, Eager
-from pilotfish.daemon.core.costs import CostModel, Round
+from pilotfish.daemon.core.costs import KEEP_CURVE, CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
@@ -436,6 +436,21 @@ def test_a_stall_once_is_no_measure_of_what_a_block_can_lose():
         controller.committed(committed)
     assert controller.describe()["credit"] > 0
     assert not controller.affords(0.0)
+
+
+@pytest.mark.parametrize("looked", [0, 1])
+def test_a_width_that_stops_being_worth_it_can_have_been_followed(looked):
+    costs = CostModel((1, 2, 3, 4))
+    for width, seconds in ((1, 1.0), (1, 1.0), (1, 1.0), (3, 1.3), (3, 1.3), (3, 1.3), (4, 1.1), (4, 1.1)):
+        costs.observe_forward(width, 10, 1, seconds)
+    controller = Controller(costs, max_width=4)
+    for _ in range(1 + looked):
+        costs.curve(10)
+    costs.observe_forward(4, 10, 1, 1.1)  # and now that is sure: 3 are left out once it is looked at anew
+    for _ in range(KEEP_CURVE):
+        controller.forgo([("d", Proposal((1, 2), (1.0, 1.0)))], 10, 3)
+        controller.committed((1, 2))
+    assert controller.describe()["credit"] > 0
 
 
 def test_a_proposal_at_hand_must_be_beaten_by_the_one_that_takes_time():
