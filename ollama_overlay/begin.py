@@ -26,7 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         decision = _within(LIMIT_SECONDS, arguments)
-        say(decision)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -41,18 +40,37 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _within(seconds: float, arguments: Sequence[str]) -> Decision:
-    """The decision; stock where it takes too long, as with a folder on a dead network drive."""
-    found: list[Decision] = []
-    deciding = threading.Thread(target=lambda: found.append(decision_for(arguments)), daemon=True)
+    """The decision, told; raises TimeoutError where that takes too long, as with a folder on a dead network drive.
+
+    Nothing more is written then: the state folder may be on the same drive.
+    """
+    found: list[Decision | BaseException] = []
+
+    def decide_and_say() -> None:
+        try:
+            decision = decision_for(arguments)
+            say(decision)
+            found.append(decision)
+        except BaseException as error:
+            found.append(error)
+
+    deciding = threading.Thread(target=decide_and_say, daemon=True)
     deciding.start()
     deciding.join(seconds)
-    return found[0] if found else Decision(False, "?", f"deciding took more than {seconds:.0f} s")
+    if not found:
+        raise TimeoutError(f"it took more than {seconds:g} s")
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
 
 
 def _start_on_ollamas_libraries(arguments: Sequence[str]) -> None:
-    """Begin anew: where libraries are looked for is settled when a process begins."""
+    """Begin anew: where libraries are looked for is settled when a process begins. Stock where that fails."""
     environment = runner_environment(ollama_libraries=True)
-    os.execve(sys.executable, [sys.executable, "-P", "-m", AFTER, *arguments], environment)
+    try:
+        os.execve(sys.executable, [sys.executable, "-P", "-m", AFTER, *arguments], environment)
+    except OSError as error:
+        become_stock(f"the runner cannot be started ({error})", arguments)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,8 @@ import os, sys
 try:
     from pilotfish.ollama_overlay.begin import main
 except BaseException as error:
+    if isinstance(error, KeyboardInterrupt):
+        raise
     import signal
     stock, saved = os.environ.pop("PILOTFISH_STOCK"), "PILOTFISH_STOCK_"
     for name in [name for name in os.environ if name.startswith(saved)]:

@@ -59,11 +59,15 @@ PATIENCE = 2.0  # times what a proposal should take: how long it is waited for
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Verify the first `k` tokens of a proposal, in a forward of `width`: it promises to save `worth` seconds."""
+    """Verify the first `k` tokens of a proposal, in a forward of `width`: it promises to save `worth` seconds.
+
+    `cost` are the seconds that the forward was taken to cost then.
+    """
 
     k: int
     worth: float
     width: int = 1
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ class Controller:
                 stake = CAUTION * extra * extra / most if extra > 0 else 0.0
                 worth = (expected[k] - 1) * plain - PRICE * (option.price - plain + again) - stake
                 if worth > best.worth:
-                    best = Choice(k, worth, option.width)
+                    best = Choice(k, worth, option.width, option.cost)
             if k == len(proposal):
                 break
         return best
@@ -190,16 +194,15 @@ class Controller:
     def _wins(self, choice: Choice, position: int) -> tuple[Sequence[float], float]:
         """What the block wins with 0, 1, ... right tokens, and what it can lose."""
         plain = self.plain_step(position) or 0.0
-        options = {option.width: option.cost for option in self._options(position, plain)}
         again = self._costs.going_back_at(position)
-        cost = options[choice.width]
+        cost = choice.cost
         if self.company.requests == 1:  # as it was seen, a stall or not
             cost = max(cost, self._costs.cost(choice.width, position) or cost)
         wins = [
             (1 + right) * plain - cost - (again[right] if right + 1 < choice.width and again else 0.0)
             for right in range(choice.k + 1)
         ]
-        return wins, cost + max(again, default=0.0)  # and a plain step, for what asking takes
+        return wins, choice.cost + max(again, default=0.0)  # and a plain step, for what asking takes
 
     def committed(self, tokens: Sequence[int]) -> None:
         """What a round committed, before `observe_round`."""
@@ -233,7 +236,7 @@ class Controller:
             asked = ask
             draft = self._costs.drafts.seconds(drafter, ask)
             again, worst = going_back.of(expected, ask, option.width) if going_back else (0.0, 0.0)
-            slack = (self._slack - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
+            slack = (self._own - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
             promise = (expected[-1] - 1) * plain - PRICE * (option.price - plain + again + waiting * (draft or 0.0))
             if promise > worth and slack > (plain if draft is None else draft):
                 patience = slack if draft is None else min(slack, PATIENCE * draft)
@@ -263,11 +266,11 @@ class Controller:
             self._since_plain += 1
             won = plain - drafting - self._decoding(round)
             self._costs.drafts.won(round.drafter, won)
-            self._forgone.spend(-won if won < 0 else 0.0)
-            self._settle(won)
         else:
             self._since_plain = 0
-            self._settle(plain - round.seconds if round.contended else -drafting)
+            won = plain - round.seconds if round.contended else -drafting
+        self._forgone.spend(-won if won < 0 else 0.0)
+        self._settle(won)
 
     def _drafting(self, round: Round) -> float:
         """What asking the drafters is charged with. A stall in which somebody else had the processor is not theirs."""
@@ -351,11 +354,12 @@ class Controller:
 
     @property
     def _slack(self) -> float:
-        """Seconds that may be lost now, with what was seen to be forgone."""
+        """Seconds that may be lost now, with what was seen to be forgone: debts have a bound of their own."""
         own, credit = self._own, self._forgone.credit
-        if credit <= 0 or own < -self._max_loss * self._plain_total - self._forgone.most:
+        if credit <= 0:
             return own
-        return max(own, 0.0) + credit
+        left = own + self._max_loss * self._plain_total + self._forgone.most
+        return max(own, min(max(own, 0.0) + credit, left))
 
     @property
     def _own(self) -> float:

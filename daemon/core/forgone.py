@@ -45,5 +45,5 @@ class Forgone:
             self._tokens = ()
 
     def spend(self, seconds: float) -> None:
-        """A block that was verified lost so much."""
+        """A round lost so much: by its block, or because drafters were asked in vain."""
         self.credit = max(0.0, self.credit - seconds)

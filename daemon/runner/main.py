@@ -112,7 +112,9 @@ async def serve(
         ending = await _lived(loading, listening, launch, arguments, settings, stop, floor, limits)
     finally:
         loading.engine.cancel()
-    return replace(ending, stopped=loading.engine.join(STOP_SECONDS))
+    ending = replace(ending, stopped=loading.engine.join(STOP_SECONDS))
+    # The signal is spent: a stock server would not hear of it.
+    return replace(ending, failure="") if stop.is_set() else ending
 
 
 def _hurry_until(loaded: asyncio.Future[None]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
+import json
+import os
 import platform
 import sys
 from pathlib import Path
@@ -16,17 +19,21 @@ _LIBRARIES = (".so", ".dylib", ".metallib")
 _fingerprints: dict[tuple[Path, ...], str] = {}
 
 
-def fingerprint(state_dir: Path | None) -> str:
+def fingerprint(state_dir: Path | None, device: str = "") -> str:
     """A SHA-256 (hex) over MLX's libraries and all of mlx-lm's models, whose Python code decides what is computed.
 
-    Raises EngineMissing.
+    Where the config names a `device`, or the environment tells MLX anything, over that too: other kernels compute
+    then. Raises EngineMissing.
     """
     folders = (_folder("mlx"), mlx_lm_folder() / "models")
     if folders not in _fingerprints:
         libraries = [path for path in folders[0].rglob("*") if path.name.endswith(_LIBRARIES)]
         code = [*(folders[0] / "nn").rglob("*.py"), *folders[1].glob("*.py")]
         _fingerprints[folders] = library_fingerprint([*libraries, *code], state_dir)
-    return _fingerprints[folders]
+    told = sorted((name, value) for name, value in os.environ.items() if name.startswith("MLX_"))
+    if not device and not told:
+        return _fingerprints[folders]
+    return hashlib.sha256(json.dumps([_fingerprints[folders], device, told]).encode()).hexdigest()
 
 
 def mlx_lm_folder() -> Path:

@@ -120,6 +120,7 @@ class MLXDialect:
     def __init__(self, device: str) -> None:
         if device == "gpu" and not mx.is_available(mx.gpu):
             raise EngineError('verifiers.mlx.device = "gpu": this MLX sees no GPU; use "cpu" or leave the key out')
+        self._asked = device
         self._device = mx.Device(mx.gpu if device == "gpu" else mx.cpu) if device else mx.default_device()
 
     def exact_setting(self, options: EngineOptions) -> EngineSetting:
@@ -144,4 +145,4 @@ class MLXDialect:
         return MLXTarget(pin, mx.Device(mx.cpu) if options.gpu_layers == 0 else self._device)
 
     def engine_pin(self, state_dir: Path | None) -> EnginePin:
-        return EnginePin(self.name, build.version(), build.fingerprint(state_dir))
+        return EnginePin(self.name, build.version(), build.fingerprint(state_dir, self._asked))

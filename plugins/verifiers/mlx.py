@@ -73,7 +73,7 @@ class MLXVerifier:
 
     def fingerprint(self, state_dir: Path | None) -> str:
         """The fingerprint of what `load` would compute with; imports nothing of it. Raises EngineMissing."""
-        return build.fingerprint(state_dir)
+        return build.fingerprint(state_dir, self._device)
 
     def devices(self) -> tuple[str, ...]:
         """The accelerators that `load` may compute on, as far as is known without MLX."""

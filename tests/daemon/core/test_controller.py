@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pilotfish.daemon.core.company import Company
 from pilotfish.daemon.core.controller import GRACE, LOOK, MAX_LOSS, Controller, Eager
-from pilotfish.daemon.core.costs import CostModel, Round
+from pilotfish.daemon.core.costs import KEEP_CURVE, CostModel, Round
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
@@ -170,6 +170,24 @@ def test_the_loss_stays_within_the_account_whatever_costs_and_acceptance_are(
     assert result.ids == ids
     credit = MAX_LOSS * n * PLAIN + max(costs.values())  # at most: what a block that was followed would have won
     assert clock.now <= plain_seconds + MAX_LOSS * n * PLAIN + GRACE * PLAIN + credit + surprise + 1e-9
+
+
+@pytest.mark.parametrize("n", [50, 100, 400])
+def test_a_drafter_that_is_only_right_where_nothing_is_verified_cannot_run_up_debts(n):
+    ids, (_, plain_seconds, _), clock = plain(n + 20).ids, run(DEAR, None, n), FakeClock()
+    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(DEAR[width]))
+    model = CostModel(engine.lane.widths)
+    model.seed((width, 64, cost) for width, cost in DEAR.items())
+    controller = Controller(model, max_width=16)
+
+    def sly(history, k):
+        at = len(history) - len(PROMPT)
+        wrong = 1 if controller.affords(DEAR[16] - PLAIN) else 0
+        return [(token + wrong) % engine.n_vocab for token in ids[at : at + k]]
+
+    answer(engine, request(n), [ScriptedDrafter(sly)], controller=controller, clock=clock)
+    assert engine.widths.count(16) > 1
+    assert clock.now <= plain_seconds + 2 * MAX_LOSS * n * PLAIN + GRACE * PLAIN + DEAR[16]
 
 
 def test_a_quick_drafter_is_asked_at_every_position_and_used_as_soon_as_it_is_right():
@@ -390,6 +408,49 @@ def test_a_slow_drafter_has_to_earn_what_all_who_wait_with_the_request_lose():
 def test_nobody_is_waited_for_on_credit():
     controller = controller_knowing(0.100, acceptance=1, gain=-0.020)
     assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
+
+
+def test_what_was_forgone_is_no_reason_to_wait_and_pays_for_asking_in_vain():
+    controller = controller_knowing(0.002, acceptance=1, gain=-0.021)
+    block = tuple(range(8))
+    controller.forgo([("far", Proposal(block, (1.0,) * 8))], 10, 15)
+    controller.committed(block)
+    credit = controller.describe()["credit"]
+    assert credit > 2 * PLAIN
+    assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
+    assert controller.plan(10, 15) > 0
+    controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, PLAIN, PLAIN, 2 * PLAIN))
+    assert controller.describe()["credit"] == pytest.approx(credit - PLAIN)
+
+
+def test_a_stall_once_is_no_measure_of_what_a_block_can_lose():
+    costs = CostModel((1, 2, 8, 16))
+    for width, seconds in ((1, PLAIN), (1, PLAIN), (2, CHEAP[2]), (2, CHEAP[2]), (2, CHEAP[2]), (16, 3.0)):
+        costs.observe_round(Round(10, width, "", EMPTY, 0, 1, 0.0, seconds, seconds))
+    controller = Controller(costs, max_width=16)
+    for _ in range(500):  # until the stall is not believed any more
+        controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
+    controller.gain = costs.gain = -50 * PLAIN
+    for block, committed in (((1,) * 15, (2,)), ((3,), (3,))):
+        controller.forgo([("d", Proposal(block, (1.0,) * len(block)))], 10, 15)
+        controller.committed(committed)
+    assert controller.describe()["credit"] > 0
+    assert not controller.affords(0.0)
+
+
+@pytest.mark.parametrize("looked", [0, 1])
+def test_a_width_that_stops_being_worth_it_can_have_been_followed(looked):
+    costs = CostModel((1, 2, 3, 4))
+    for width, seconds in ((1, 1.0), (1, 1.0), (1, 1.0), (3, 1.3), (3, 1.3), (3, 1.3), (4, 1.1), (4, 1.1)):
+        costs.observe_forward(width, 10, 1, seconds)
+    controller = Controller(costs, max_width=4)
+    for _ in range(1 + looked):
+        costs.curve(10)
+    costs.observe_forward(4, 10, 1, 1.1)  # and now that is sure: 3 are left out once it is looked at anew
+    for _ in range(KEEP_CURVE):
+        controller.forgo([("d", Proposal((1, 2), (1.0, 1.0)))], 10, 3)
+        controller.committed((1, 2))
+    assert controller.describe()["credit"] > 0
 
 
 def test_a_proposal_at_hand_must_be_beaten_by_the_one_that_takes_time():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -150,3 +152,23 @@ def test_what_a_load_sets_for_numpy_is_not_what_the_stock_server_inherits(monkey
     loading._import_numpy()
     assert "numpy" in sys.modules
     assert os.environ.get("OPENBLAS_NUM_THREADS") == asked
+
+
+def test_a_runner_that_was_told_to_stop_lands_nowhere_although_its_load_failed(monkeypatch):
+    """Nobody would be left to stop the stock server: the signal is spent."""
+
+    def load(*given, **named):
+        os.kill(os.getpid(), signal.SIGTERM)
+        noticed.wait(10)
+        raise NothingToGain("no lane")
+
+    class Noticing(asyncio.Event):
+        def set(self) -> None:
+            super().set()
+            noticed.set()
+
+    floor, noticed = RecordingFloor(), threading.Event()
+    monkeypatch.setattr(loading, "load", load)
+    monkeypatch.setattr(main.asyncio, "Event", Noticing)
+    assert main.main(["--model", "/m", "--port", "0"], floor) == 0
+    assert floor.events == ["loading /m"]

@@ -40,6 +40,15 @@ def test_the_fingerprint_covers_what_computes_and_imports_none_of_it(tmp_path: P
     assert done.stdout.split() == [build.fingerprint(tmp_path), "False", "False"]
 
 
+@pytest.mark.drafters
+def test_what_chooses_other_kernels_is_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Widths that agree on one device, remembered or certified, say nothing about another."""
+    found = [MLXVerifier({"device": device}).fingerprint(tmp_path) for device in ("", "cpu", "gpu")]
+    monkeypatch.setenv("MLX_ENABLE_TF32", "0")
+    found.append(MLXVerifier().fingerprint(tmp_path))
+    assert len(set(found)) == 4
+
+
 def test_a_device_that_there_is_not_is_a_fault_of_the_config() -> None:
     with pytest.raises(ConfigError, match=r"verifiers\.mlx\.device"):
         MLXVerifier({"device": "tpu"})
