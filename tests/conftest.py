@@ -43,6 +43,9 @@ os.environ.update(
     COLUMNS="200",  # tables do not wrap, however long the paths of temporary folders are
 )
 os.environ.pop("PILOTFISH_CONFIG", None)
+
+# `make test-browser` installs what those need; no other run does.
+collect_ignore = [] if importlib.util.find_spec("selenium") else ["browser"]
 shutil.rmtree(SHARED / "suffix", ignore_errors=True)  # what the default drafter learned in earlier runs
 
 # How long an example takes is up to whatever else runs on the machine.
