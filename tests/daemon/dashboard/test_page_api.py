@@ -16,6 +16,7 @@ from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.dashboard import page_token
+from pilotfish.daemon.dashboard.history import AccountHistory
 from pilotfish.daemon.dashboard.page_files import STATIC
 from pilotfish.daemon.dashboard.viewers import BACKLOG, MOST, PageMessage, Viewers
 from pilotfish.hooks.errors import RequestError
@@ -132,6 +133,19 @@ class TestWhatItSays:
             assert history["days"][-1]["saved_seconds"] == 1.5
             texts = [event["text"] for event in (await shown.get("api/events"))[1]["events"]]
             assert texts.count("the daemon has started") == 2
+
+    async def test_what_could_not_be_written_is_written_later(self, home, socket, monkeypatch):
+        written = AccountHistory.save
+        async with page(home) as shown, running(socket) as runner:
+            runner.now = replace(runner.now, clients={"curl": Totals(2, 20)})
+            await until(lambda: shown.dashboard.account.summary()["today"]["requests"] == 2)
+            monkeypatch.setattr(AccountHistory, "save", lambda history, news: False)
+            await shown.dashboard._save()
+            monkeypatch.setattr(AccountHistory, "save", written)
+        kept = AccountHistory(home / "state").load()
+        assert [totals.requests for totals in kept.cells.values()] == [2]
+        assert len(kept.processes) == 1
+        assert "the daemon has started" in [each.text for each in kept.happenings]
 
     async def test_switched_off_nothing_is_kept(self, home, socket):
         async with page(home, '[page]\nhost = "127.0.0.1:0"\nhistory = false\n') as shown:
