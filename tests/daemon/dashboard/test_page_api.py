@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.control.control_client import ControlClient, connected
@@ -183,6 +185,26 @@ class Watched:
 
     async def __aexit__(self, *_):
         await self.link.close()
+
+
+class TestPlayground:
+    async def test_a_runner_that_answers_in_another_way_is_an_error_after_what_came(self, shown, socket):
+        async def completion(request: web.Request) -> web.Response:
+            first = {"tokens": [1], "content": "one", "stop": False}
+            return web.Response(text="".join(f"data: {json.dumps(event)}\n\n" for event in (first, {"content": "two"})))
+
+        async def template(request: web.Request) -> web.Response:
+            return web.json_response({})
+
+        app = web.Application()
+        app.add_routes([web.post("/apply-template", template), web.post("/completion", completion)])
+        body = {"runner": "1", "prompt": "x"}
+        async with TestServer(app) as runner:
+            shown.governor.register(Registration(7, runner.port or 0, "a:latest", 1.5))
+            async with shown.http.post(f"{shown.url}api/playground", json=body, headers=shown.token) as response:
+                lines = [json.loads(line) async for line in response.content]
+        assert lines[0] == {"side": "plain", "text": "one", "drafted": False}
+        assert "does not answer" in lines[-1]["error"]
 
 
 class TestLive:
