@@ -56,7 +56,7 @@ class Measures:
         """With times in whole ticks of 2**-20 s: they add up to the same, in whatever order."""
         times: dict[str, Any] = {name: _ticked(getattr(self, name)) for name in _TIMES}
         histograms: dict[str, Histogram] = {name: getattr(self, name) for name in _BOUNDS}
-        ticked = {name: replace(one, sum=_ticked(one.sum)) for name, one in histograms.items()}
+        ticked: dict[str, Any] = {name: replace(one, sum=_ticked(one.sum)) for name, one in histograms.items()}
         return replace(self, **times, **ticked)
 
     def to_json(self) -> dict[str, Any]:

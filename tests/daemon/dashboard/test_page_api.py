@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -199,7 +200,7 @@ class TestPlayground:
         app = web.Application()
         app.add_routes([web.post("/apply-template", template), web.post("/completion", completion)])
         body = {"runner": "1", "prompt": "x"}
-        async with TestServer(app) as runner:
+        async with asyncio.timeout(30), TestServer(app) as runner:
             shown.governor.register(Registration(7, runner.port or 0, "a:latest", 1.5))
             async with shown.http.post(f"{shown.url}api/playground", json=body, headers=shown.token) as response:
                 lines = [json.loads(line) async for line in response.content]
