@@ -51,6 +51,7 @@ class Ledger:
 
     def hear(self, registration: Registration, measures: Measures) -> None:
         """A runner reports."""
+        measures = measures.in_ticks()  # a sum must not go down by a rounding when `settle` adds in another order
         known = self._heard.get(registration.process)
         before = known.before if known else self._before(registration, measures)
         self._heard[registration.process] = _Heard(self.label(registration.model), before, measures)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pilotfish.daemon.core.costs import Round
@@ -51,6 +52,13 @@ class Measures:
         """What came since `other`, an earlier state of the same ones."""
         return Measures(*(getattr(self, name) - getattr(other, name) for name in _NAMES))
 
+    def in_ticks(self) -> Measures:
+        """With times in whole ticks of 2**-20 s: they add up to the same, in whatever order."""
+        times: dict[str, Any] = {name: _ticked(getattr(self, name)) for name in _TIMES}
+        histograms: dict[str, Histogram] = {name: getattr(self, name) for name in _BOUNDS}
+        ticked: dict[str, Any] = {name: replace(one, sum=_ticked(one.sum)) for name, one in histograms.items()}
+        return replace(self, **times, **ticked)
+
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
         values = {name: getattr(self, name) for name in _NAMES}
@@ -69,6 +77,10 @@ _NAMES = tuple(f.name for f in fields(Measures))
 _BOUNDS = {f.name: f.default.bounds for f in fields(Measures) if isinstance(f.default, Histogram)}
 _TIMES = ("saved", "lost")
 _COUNTS = tuple(name for name in _NAMES if name not in _BOUNDS and name not in _TIMES)
+
+
+def _ticked(seconds: float) -> float:
+    return round(seconds * 2**20) / 2**20 if math.isfinite(seconds) else seconds
 
 
 class Meter:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.control.governor import Governor
-from pilotfish.daemon.control.happenings import Happening
+from pilotfish.daemon.control.happenings import KEPT, Happening
 from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.dashboard.account import Account, Cell
 from pilotfish.daemon.dashboard.history import AccountHistory, News
@@ -101,7 +101,10 @@ class Dashboard:
         cells: dict[Cell, Any] = {cell: account.cells[cell] for cell in dirty if cell in account.cells}
         processes = {process: account.processes[process] for process in moved if process in account.processes}
         account.dirty, account.moved, self._unsaved = set(), set(), []
-        await asyncio.to_thread(self._history.save, News(first, cells, processes, happenings))
+        if not await asyncio.to_thread(self._history.save, News(first, cells, processes, happenings)):
+            account.dirty |= dirty
+            account.moved |= moved
+            self._unsaved = [*happenings, *self._unsaved][-KEPT:]
 
     async def _telling(self) -> None:
         """Tell how things stand whenever that is another, while somebody looks."""

@@ -66,7 +66,10 @@ class AccountHistory:
         """Everything that is kept. A file that cannot be read is put aside, and a new one begun. Raises nothing."""
         try:
             return self._load()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, ValueError, TypeError, LookupError, AttributeError) as error:
+            if _is_outer(error):
+                self._fail(error)
+                return KeptHistory({}, {}, [])
             aside = self.path.with_suffix(".broken")
             log.warning("%s: %s; it is put aside as %s, and the history begins anew", self.path, error, aside.name)
             with contextlib.suppress(OSError):
@@ -75,14 +78,16 @@ class AccountHistory:
             self._fail(error)
         return KeptHistory({}, {}, [])
 
-    def save(self, news: News) -> None:
-        """Write what changed and let go of what is too old. Raises nothing."""
+    def save(self, news: News) -> bool:
+        """Write what changed and let go of what is too old; whether that was done. Raises nothing."""
         try:
             with self._open() as database:
                 self._write(database, news)
-            self.trouble = ""
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
+            return False
+        self.trouble = ""
+        return True
 
     def _load(self) -> KeptHistory:
         if not self.path.exists():
@@ -143,6 +148,12 @@ class AccountHistory:
         if not self.trouble:
             log.warning("%s: no history is kept: %s; check its owner and mode, and the disk", self.path, error)
         self.trouble = f"{self.path}: {error}"
+
+
+def _is_outer(error: Exception) -> bool:
+    """Whether it is about what surrounds a file, such as a lock or a full disk, and not about what is in it."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # Python's own errors have none
+    return isinstance(error, sqlite3.OperationalError) and code & 0xFF != sqlite3.SQLITE_ERROR
 
 
 def _clients(seen: Seen) -> dict[str, Any]:

@@ -65,7 +65,7 @@ async def compare(trial: PlaygroundTrial) -> AsyncGenerator[dict[str, Any], None
             for side in sides:
                 async for piece in _answer(session, prompt, trial.tokens, side):
                     yield piece
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError) as error:  # or not in this way
             raise WorldError(f"the runner does not answer: {error or type(error).__name__}; try again") from error
     plain, guessed = sides
     yield {"equal": plain.ids == guessed.ids, "tokens": len(guessed.ids), "plain": plain.rate, "guessed": guessed.rate}

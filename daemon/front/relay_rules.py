@@ -49,7 +49,8 @@ class _Mine:
         self._begins = tuple({path.partition("{")[0] for path in paths if "{" in path})
 
     def __call__(self, head: RequestHead) -> bool:
-        if head.size > MAX_OWN_HEAD or head.version not in ("HTTP/1.1", "HTTP/1.0") or head.values("Upgrade"):
+        # What aiohttp might read otherwise than the upstream, or refuse, is the upstream's to answer.
+        if head.size > MAX_OWN_HEAD or not head.is_plain or head.values("Upgrade"):
             return False
         if head.path in self._exact or (self._begins and head.path.startswith(self._begins)):
             return True
@@ -79,7 +80,7 @@ class _Refusal:
         if any(self._token in value for value in head.values("Via")):
             what = f"{_upstream(self._upstream)} hands requests back to this server"
             return answer_of(head, LOOP, f"{what}; name an Ollama as the upstream, whose port is 11434 by default")
-        if self._loopback and not means_this_machine(head.single("Host")):
+        if self._loopback and not all(map(means_this_machine, head.hosts)):
             return b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         return b""
 

@@ -63,7 +63,8 @@ class UpstreamClient:
 
     async def admission(self, origin: str, host: str) -> Admission:
         """What it says to a page from `origin` that names it `host`."""
-        async with self._asked("GET", "/api/version", headers={"Origin": origin, "Host": host}) as answer:
+        said_by = {"Origin": origin, "Host": host}
+        async with self._asked("GET", "/api/version", headers=said_by, timeout=_PATIENCE) as answer:
             said = {
                 name: ", ".join(answer.headers.getall(name))
                 for name in answer.headers

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 _END = re.compile(rb"\r?\n\r?\n")
 _LINE_END = re.compile(rb"\r?\n(?![ \t])")  # a line that begins with a space goes on with the one before
 _PERSISTENCE = (b"connection", b"keep-alive", b"proxy-connection")  # what belongs to one connection
-_SCHEME = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+_AUTHORITY = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)  # of the whole URL that a proxy is asked for
+_PLAIN_FIRST = re.compile(rb"[A-Za-z]+ [!-~]+ HTTP/1\.[01]")
+_PLAIN_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 def end_of_head(data: bytes | bytearray, start: int = 0) -> int | None:
@@ -43,7 +45,27 @@ class RequestHead:
     @property
     def path(self) -> str:
         """What is asked for, without its query; undecoded."""
-        return _SCHEME.sub("", self._word(1)).partition("?")[0]
+        target = self._word(1)
+        whole = _AUTHORITY.match(target)
+        return (target[whole.end() :] if whole else target).partition("?")[0]
+
+    @property
+    def hosts(self) -> list[str]:
+        """Every name that it gives the server: in `Host` lines, and where it asks for a whole URL."""
+        whole = _AUTHORITY.match(self._word(1))
+        return [*self.values("Host"), *([whole[1].rpartition("@")[2]] if whole else [])]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every server reads it alike, and no body is compressed: nothing folded, no line end but CRLF, and
+        one way at most to tell where the body ends."""
+        lengths, codings = self.values("Content-Length"), self.values("Transfer-Encoding")
+        if len(lengths) + len(codings) > 1 or self.values("Content-Encoding"):
+            return False
+        if not all(re.fullmatch("[0-9]+", length) for length in lengths) or codings not in ([], ["chunked"]):
+            return False
+        by_crlf = self.size == len(self.first) + sum(len(line) + 2 for line in self.lines) + 4
+        return by_crlf and bool(_PLAIN_FIRST.fullmatch(self.first)) and all(map(_PLAIN_LINE.fullmatch, self.lines))
 
     @property
     def version(self) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 
 from aiohttp.http import HttpProcessingError
+
+_REPEATED = re.compile(r"[:\n]|(?<=line) ")  # what aiohttp repeats of a request follows: it may be a prompt
 
 
 class Sparing(logging.Filter):
@@ -37,6 +40,6 @@ class Sparing(logging.Filter):
 
     def _shorten(self, record: logging.LogRecord, error: BaseException | None) -> None:
         more = f" (and {self._kept_back} more)" if self._kept_back else ""
-        why = f": {' '.join(str(error).split())[:200]}" if error else ""
+        why = f": {_REPEATED.split(str(getattr(error, 'message', '')), maxsplit=1)[0]}" if error else ""
         record.msg, record.args = f"{record.getMessage()}{why}{more}", None
         record.exc_info = None

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from pilotfish.daemon.http.connection import Connection, MakeHTTP
 from pilotfish.daemon.http.request_head import RequestHead, end_of_head
-from pilotfish.daemon.http.tunnel import ServerAddress, Tunnel
+from pilotfish.daemon.http.tunnel import LINGER, ServerAddress, Tunnel
 
 MAX_HEAD = 1 << 20  # bytes, as Go has it
 MAX_KEPT = 64 << 20  # bytes of a request for the application; a longer one is the other server's
@@ -131,7 +131,10 @@ class Switch(asyncio.Protocol):
     def _end_with(self, answer: bytes) -> None:
         self.answers()
         self._transport.write(answer)
-        self._transport.close()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        # What still comes is thrown away for a moment: to close over it could cost the client the answer.
+        asyncio.get_running_loop().call_later(LINGER, self._transport.close)
 
 
 def switch_of(request: web.Request) -> Switch | None:

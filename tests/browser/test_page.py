@@ -114,6 +114,23 @@ def test_a_script_stays_text_wherever_it_stands(opened, served):
         assert opened.console() == []
 
 
+def test_a_tab_that_nobody_looks_at_keeps_no_more_than_one_that_is_seen(opened, served):
+    opened.run("window.requestAnimationFrame = () => 1")  # as for a tab behind another
+    round = {"kind": "round", "proposed": 0, "accepted": 0, "committed": 1, "seconds": 0.1, "saved_seconds": 0.0}
+    pieces = [{"text": "word " * 100, "drafted": False}]
+    ended = [
+        {"request": number, "at": time.time(), **event}
+        for number in range(20)
+        for event in ({**round, "pieces": pieces}, {"kind": "ended", "stop": "limit"})
+    ]
+    endless = [{"request": number, "at": time.time(), **round, "pieces": pieces * 10} for number in range(100, 200)]
+    with fake_runner(served, "many", ended + endless[:1]):
+        wait_until(lambda: len(opened.all(".request")) == 6, "earlier requests stay")
+    with fake_runner(served, "lost", endless):
+        wait_until(lambda: len(opened.all(".request")) == 32, "requests without an end stay")
+    assert opened.console() == []
+
+
 def fake_runner(served, model, events):
     """A runner of another program, which is on another loop and tells `events` once."""
     loop = asyncio.new_event_loop()

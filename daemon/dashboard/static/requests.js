@@ -4,6 +4,8 @@ import { $, h, say, show, svg } from "./dom.js";
 import { count, rate, seconds, share } from "./format.js";
 
 const SHOWN = 6; // requests, running ones first
+const MOST = 32; // with those whose end was lost on the way
+const SOON = 30; // ms; a tab that nobody looks at is given no frames to draw in, and would keep all that comes
 const TEXT = 6000; // characters of each
 const ROUNDS = 80; // of each, in the strip
 const HEIGHT = 44; // of the strip, px
@@ -20,7 +22,7 @@ export function live(message) {
     known.get(key).take(event);
     waiting.add(key);
   }
-  frame ??= requestAnimationFrame(draw);
+  frame ??= setTimeout(draw, SOON);
 }
 
 // After a break numbers may begin anew: what was running goes by another name, and is only known to have been.
@@ -44,7 +46,8 @@ function draw() {
   for (const key of waiting) known.get(key)?.draw();
   waiting = new Set();
   const all = [...known.entries()];
-  const surplus = all.filter(([, one]) => one.ended).slice(0, Math.max(0, all.length - SHOWN));
+  const over = (amount) => Math.max(0, all.length - amount);
+  const surplus = [...all.filter(([, one]) => one.ended).slice(0, over(SHOWN)), ...all.slice(0, over(MOST))];
   for (const [key, one] of surplus) {
     one.element.remove();
     known.delete(key);

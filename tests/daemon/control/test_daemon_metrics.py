@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from random import Random
 
 import aiohttp
 import pytest
@@ -91,6 +92,20 @@ class TestSums:
             ledger.settle({alive.process})
         ledger.hear(alive, replace(Measures(), answers=2))  # the oldest of all, and still there
         assert ledger.sums()[MODEL].answers == rounds + 1
+
+    def test_no_sum_goes_down_by_a_rounding_when_processes_are_merged(self):
+        """Prometheus would take the least decrease for a new beginning, and count everything once more."""
+        ledger, random, alive, none = Ledger(0), Random(1), registration(pid=0), Measures().plain_rounds
+        for pid in range(MAX_PROCESSES + 200):
+            seconds = [random.uniform(0, 100) for _ in range(3)]
+            rounds = replace(none, sum=seconds[2])
+            measures = Measures(saved=seconds[0], lost=seconds[1], plain_rounds=rounds)
+            ledger.hear(replace(alive, pid=pid), measures)
+            now = [ledger.sums()[MODEL]]
+            ledger.settle({alive.process})
+            now.append(ledger.sums()[MODEL])
+            sums = [(one.saved, one.lost, one.plain_rounds.sum) for one in now]
+            assert sums[0] == sums[1]
 
     async def test_however_many_models_are_named_the_series_are_bounded(self):
         governor = Governor()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import time
 
 from pilotfish.daemon.control.happenings import Happening
@@ -91,6 +93,29 @@ def test_a_broken_file_is_put_aside(tmp_path):
     history.save(News(0, {Cell(1, "a", "b"): Totals(1)}, {}, []))
     assert history.trouble == ""
     assert len(history.load().cells) == 1
+
+
+def test_a_file_with_something_else_in_it_is_put_aside(tmp_path):
+    history = AccountHistory(tmp_path)
+    history.save(News(0, {}, {"7-1.500": {"curl": Totals(1)}}, []))
+    with contextlib.closing(sqlite3.connect(history.path)) as database, database:
+        database.execute("UPDATE processes SET clients = 'no JSON'")
+    assert history.load().processes == {}
+    assert history.path.with_suffix(".broken").exists()
+
+
+def test_a_file_that_somebody_else_has_locked_stays_where_it_is(tmp_path, monkeypatch):
+    history = AccountHistory(tmp_path)
+    history.save(News(0, {Cell(1, "a", "b"): Totals(1)}, {}, []))
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, timeout=0: connect(path, timeout=0))
+    with contextlib.closing(connect(history.path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert history.load().cells == {}
+        assert "locked" in history.trouble
+        assert not history.save(News(0, {Cell(2, "a", "b"): Totals(1)}, {}, []))
+    assert not history.path.with_suffix(".broken").exists()
+    assert list(history.load().cells) == [Cell(1, "a", "b")]
 
 
 def test_a_folder_that_cannot_be_written_costs_the_history_alone(tmp_path):

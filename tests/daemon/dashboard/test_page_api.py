@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -9,6 +10,8 @@ from dataclasses import replace
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.control.control_client import ControlClient, connected
@@ -16,6 +19,7 @@ from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.dashboard import page_token
+from pilotfish.daemon.dashboard.history import AccountHistory
 from pilotfish.daemon.dashboard.page_files import STATIC
 from pilotfish.daemon.dashboard.viewers import BACKLOG, MOST, PageMessage, Viewers
 from pilotfish.hooks.errors import RequestError
@@ -133,6 +137,19 @@ class TestWhatItSays:
             texts = [event["text"] for event in (await shown.get("api/events"))[1]["events"]]
             assert texts.count("the daemon has started") == 2
 
+    async def test_what_could_not_be_written_is_written_later(self, home, socket, monkeypatch):
+        written = AccountHistory.save
+        async with page(home) as shown, running(socket) as runner:
+            runner.now = replace(runner.now, clients={"curl": Totals(2, 20)})
+            await until(lambda: shown.dashboard.account.summary()["today"]["requests"] == 2)
+            monkeypatch.setattr(AccountHistory, "save", lambda history, news: False)
+            await shown.dashboard._save()
+            monkeypatch.setattr(AccountHistory, "save", written)
+        kept = AccountHistory(home / "state").load()
+        assert [totals.requests for totals in kept.cells.values()] == [2]
+        assert len(kept.processes) == 1
+        assert "the daemon has started" in [each.text for each in kept.happenings]
+
     async def test_switched_off_nothing_is_kept(self, home, socket):
         async with page(home, '[page]\nhost = "127.0.0.1:0"\nhistory = false\n') as shown:
             assert (await shown.get("api/state"))[1]["history"]["kept"] is False
@@ -169,6 +186,26 @@ class Watched:
 
     async def __aexit__(self, *_):
         await self.link.close()
+
+
+class TestPlayground:
+    async def test_a_runner_that_answers_in_another_way_is_an_error_after_what_came(self, shown, socket):
+        async def completion(request: web.Request) -> web.Response:
+            first = {"tokens": [1], "content": "one", "stop": False}
+            return web.Response(text="".join(f"data: {json.dumps(event)}\n\n" for event in (first, {"content": "two"})))
+
+        async def template(request: web.Request) -> web.Response:
+            return web.json_response({})
+
+        app = web.Application()
+        app.add_routes([web.post("/apply-template", template), web.post("/completion", completion)])
+        body = {"runner": "1", "prompt": "x"}
+        async with asyncio.timeout(30), TestServer(app) as runner:
+            shown.governor.register(Registration(7, runner.port or 0, "a:latest", 1.5))
+            async with shown.http.post(f"{shown.url}api/playground", json=body, headers=shown.token) as response:
+                lines = [json.loads(line) async for line in response.content]
+        assert lines[0] == {"side": "plain", "text": "one", "drafted": False}
+        assert "does not answer" in lines[-1]["error"]
 
 
 class TestLive:

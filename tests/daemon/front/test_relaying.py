@@ -272,6 +272,12 @@ async def test_foreign_names_reach_nobody_through_loopback(relay, upstream, host
     assert [visit.header("host") for visit in upstream.visits] == ([[host]] if passes else [])
 
 
+async def test_a_refusal_arrives_while_a_body_is_still_sent(relay, upstream):
+    answer = await said_to(relay, request(b"POST", b"/api/chat", b"Host: evil.example\r\n", bytes(1 << 22)))
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert upstream.visits == []
+
+
 async def test_origins_are_the_upstreams_business(relay, upstream):
     preflight = request(b"OPTIONS", b"/api/chat", b"Origin: https://any.example\r\n")
     await said_to(relay, preflight)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
+import aiohttp
 import pytest
 
+from pilotfish.daemon.front import upstream_client
 from pilotfish.daemon.front.settings import Upstream
 from pilotfish.daemon.http import switching
 from pilotfish.daemon.http.tunnel import ServerAddress
@@ -104,6 +106,27 @@ async def test_what_was_read_to_decide_is_handed_on_as_it_came(front, upstream):
     assert visit.header("expect") == [], "it was told to go on already"
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"Content-Length: %(size)d\nHost: localhost\n\n",
+        b"Host: localhost\r\nContent-Length: %(size)d\r\nContent-Length: %(size)d\r\n\r\n",
+        b"Host: localhost\r\nX-Long: a\r\n b\r\nContent-Length: %(size)d\r\n\r\n",
+        b"Host: localhost\r\nContent-Encoding: zstd\r\nContent-Length: %(size)d\r\n\r\n",
+    ],
+    ids=["line ends", "two lengths", "folded", "compressed"],
+)
+async def test_what_servers_may_read_differently_is_the_upstreams_even_for_a_model_of_ours(front, upstream, odd):
+    body = json.dumps(ASK).encode()
+    upstream.script = lambda visit: visit.answer(b"theirs")
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.settings.port)
+    first = b"POST /api/generate HTTP/1.1" + (b"\n" if odd.endswith(b"t\n\n") else b"\r\n")
+    writer.write(first + odd % {b"size": len(body)} + body)
+    assert (await reader.read()).endswith(END + b"theirs")
+    writer.close()
+    assert upstream.visits[0].head.startswith(b"POST /api/generate HTTP/1.1\r\n")
+
+
 async def test_a_request_too_long_to_look_at_is_handed_on_before_it_ends(front, upstream, monkeypatch):
     monkeypatch.setattr(switching, "MAX_KEPT", 10_000)
     status, answer = await front.ask("/api/generate", {**ASK, "prompt": "x" * 1_000_000})
@@ -190,6 +213,25 @@ async def test_pages_of_other_origins_are_let_in_as_the_upstream_lets_them_in(fr
     async with front.post("/api/generate", ASK, headers={"Origin": "https://any.example"}) as response:
         assert response.status == (200 if allowed else 403)
         assert response.headers.get("Access-Control-Allow-Origin") == ("https://any.example" if allowed else None)
+
+
+async def test_an_upstream_that_says_nothing_of_an_origin_is_not_waited_for(front, upstream, monkeypatch):
+    monkeypatch.setattr(upstream_client, "_PATIENCE", aiohttp.ClientTimeout(total=0.1))
+    upstream.script = lambda visit: asyncio.sleep(60)
+    async with asyncio.timeout(30):
+        for origin, status in (("http://localhost:3000", 200), ("https://any.example", 403)):
+            async with front.post("/api/generate", ASK, headers={"Origin": origin}) as response:
+                assert response.status == status
+
+
+async def test_a_whole_url_with_a_foreign_name_reaches_nobody(front, upstream):
+    body = json.dumps(ASK).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.settings.port)
+    head = b"POST http://evil.example/api/generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    writer.write(head % len(body) + body)
+    assert (await reader.read()).startswith(b"HTTP/1.1 403 ")
+    writer.close()
+    assert (front.journal_of("start"), upstream.visits) == ([], [])
 
 
 async def test_prompts_are_rendered_by_the_upstream_where_it_is_asked_to(before, upstream):

@@ -33,6 +33,44 @@ def test_the_whole_url_of_a_proxy_request_has_a_path_too():
     assert RequestHead.parse(b"GET http://box:1/api/ps?x HTTP/1.1\r\n\r\n").path == "/api/ps"
 
 
+def test_only_a_target_that_begins_with_a_host_is_a_whole_url():
+    assert RequestHead.parse(b"GET /api/pshttp://box HTTP/1.1\r\n\r\n").path == "/api/pshttp://box"
+
+
+def test_a_server_is_named_by_its_host_line_and_by_a_whole_url():
+    head = RequestHead.parse(b"GET http://me@box:1/api/ps HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert head.hosts == ["localhost", "box:1"]
+
+
+@pytest.mark.parametrize("lines", ["Content-Length: 2", "Transfer-Encoding: chunked", "X-Odd:\tcaf\xe9 "])
+def test_what_every_server_reads_alike_is_plain(lines):
+    assert RequestHead.parse(f"POST /api/chat?x HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n".encode("latin-1")).is_plain
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Content-Length: 2\r\nContent-Length: 2",
+        "Content-Length: 2\r\nTransfer-Encoding: chunked",
+        "Content-Length: +2",
+        "Content-Length:",
+        "Transfer-Encoding: gzip, chunked",
+        "Content-Length : 2",
+        "Content-Encoding: zstd",
+        "X-Odd: one\r\n two",
+        "X-Odd: one\nHost: b",
+        "X-Odd: one\rContent-Length: 2",
+        "X-Odd: one\0two",
+        "X Odd: one",
+        "no colon",
+    ],
+)
+def test_what_servers_may_read_differently_is_not_plain(lines):
+    assert not RequestHead.parse(f"POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n".encode()).is_plain
+    assert not RequestHead.parse(b"POST / HTTP/1.1\nHost: a\n\n").is_plain
+    assert not RequestHead.parse(b"POST\t/ HTTP/1.1\r\nHost: a\r\n\r\n").is_plain
+
+
 def test_it_is_handed_on_line_by_line_but_for_how_long_the_connection_lasts():
     handed_on = RequestHead.parse(HEAD).handed_on(("Via: 1.1 me",), without=("Expect",))
     assert handed_on == (

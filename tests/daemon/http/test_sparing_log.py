@@ -46,6 +46,18 @@ def test_what_is_no_http_is_one_line_without_a_traceback(clock, caplog):
     assert "Bad status line" in record.getMessage()
 
 
+@pytest.mark.parametrize(
+    "said", ["Expected LF:\n\n  b'secret'", "Bad status line 'secret'", "Bad status line\n'secret'"]
+)
+def test_nothing_that_a_peer_sent_is_repeated(clock, caplog, said):
+    try:
+        raise HttpProcessingError(message=said)
+    except HttpProcessingError:
+        log.exception("Error handling request from %s", "127.0.0.1")
+    assert said.split(":")[0][:11] in caplog.text
+    assert "secret" not in caplog.text
+
+
 def test_our_own_failures_are_told_in_full(clock, caplog):
     for _ in range(2):
         try:
