@@ -27,7 +27,12 @@ def _constants() -> ModuleType:
     if found is None or found.loader is None:
         raise ImportError("the package gguf is not installed; run: pip install gguf")
     module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    sys.modules["gguf.constants"] = module  # what imports the package later has the same enums, not a second copy
+    try:
+        found.loader.exec_module(module)
+    except BaseException:
+        del sys.modules["gguf.constants"]
+        raise
     return module
 
 
