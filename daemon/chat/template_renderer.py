@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import ChainableUndefined, Template, TemplateError, TemplateSyntaxError, Undefined, nodes
+from jinja2 import ChainableUndefined, Environment, Template, TemplateError, TemplateSyntaxError, Undefined, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -34,7 +34,9 @@ LONGEST_WORDS = 1000  # characters of an error message
 class _Generation(Extension):
     """`{% generation %}...{% endgeneration %}` marks what a training masks; for a prompt the tags mean nothing."""
 
-    tags = {"generation"}  # noqa: RUF012 (declared so by jinja2)
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self.tags = {"generation"}
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

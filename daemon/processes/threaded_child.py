@@ -11,9 +11,13 @@ import logging
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from pilotfish.daemon.processes.last_words import LastWords, how_it_ended
 from pilotfish.daemon.processes.parent_death import tied_environment
+
+if TYPE_CHECKING:
+    from io import BufferedReader
 
 log = logging.getLogger("pilotfish.processes")
 
@@ -82,8 +86,8 @@ class ThreadedChild:
     def _read(self) -> None:
         assert self._process.stdout is not None  # a pipe
         try:
-            with self._process.stdout as output:
-                while data := output.read1(1 << 16):  # type: ignore[attr-defined]  # a pipe is buffered
+            with cast("BufferedReader", self._process.stdout) as output:  # no `bufsize` is asked for
+                while data := output.read1(1 << 16):
                     self._words.hear(data)
                 self._words.end()
         finally:

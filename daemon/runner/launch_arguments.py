@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.runner.launch_flags import BY_NAME, Handling, words_of
@@ -102,7 +103,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> L
 
     Raises UsageError, naming the flag or the variable and the remedy.
     """
-    seen: dict[str, object] = {}
+    seen: dict[str, Any] = {}
     for variable, words in words_of(environment):
         try:
             _take(words, seen)
@@ -118,10 +119,10 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> L
     main_gpu = seen.pop("main_gpu", 0)
     if seen.pop("one_gpu", False):  # where layers are split, there is no main one
         seen["main_gpu"] = main_gpu
-    return Launch(**seen)  # type: ignore[arg-type]  # the tables below only produce Launch's own fields
+    return Launch(**seen)
 
 
-def _take(words: list[str], seen: dict[str, object]) -> None:
+def _take(words: list[str], seen: dict[str, Any]) -> None:
     """Take one flag and its values from the front of `words`, and what it says into `seen`. Raises UsageError."""
     name = words.pop(0)
     flag = BY_NAME.get(name)

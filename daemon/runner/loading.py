@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -97,7 +98,7 @@ def _import_numpy() -> None:
         return
     os.environ[_BLAS_THREADS] = "1"
     try:
-        import numpy  # noqa: F401
+        importlib.import_module("numpy")
     finally:
         del os.environ[_BLAS_THREADS]
 

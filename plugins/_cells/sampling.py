@@ -68,9 +68,9 @@ class CellSampler:
         validate(params)
         self._context, self._params, self._compile = context, params, compile_grammar
         self._greedy = is_greedy(params)
-        self._bias: Counter[int] = Counter()
+        self._bias: dict[int, float] = {}
         for token, bias in biases(params, context.n_vocab, eog):
-            self._bias[token] += bias  # type: ignore[assignment]  # counts may be any number
+            self._bias[token] = self._bias.get(token, 0.0) + bias
         self._grammar_text = grammar_of(params)
         self._grammar: Grammar | None = None
         self._start(0, prompt, ())

@@ -138,8 +138,8 @@ class IdSession:
     def close(self) -> None:
         pass
 
-    def _checked(self, tokens: object) -> Proposal:
+    def _checked(self, tokens: Any) -> Proposal:
         try:
-            return checked(Proposal(tokens), self._n_vocab)  # type: ignore[arg-type]  # which is what is checked
+            return checked(Proposal(tokens), self._n_vocab)
         except ProtocolViolation as error:
             raise ProtocolViolation(f"{self._link.url}: {error}") from error

@@ -15,6 +15,7 @@ from pilotfish.daemon.certify import device, lookup
 from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, _checksum, identity_of, parse
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import UsageError
+from pilotfish.hooks.protocols import Probe, TargetEngine
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, TargetPin, WeightPin
 from tests.fakes.measured import certificate_of
 
@@ -31,9 +32,11 @@ class Verifier:
     def fingerprint(self, state_dir: Path | None) -> str:
         return self.build
 
-    def load(self, *arguments: object) -> None: ...
+    def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> TargetEngine:
+        raise AssertionError("nothing here loads")
 
-    def probe(self, *arguments: object) -> None: ...
+    def probe(self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> Probe:
+        raise AssertionError("nothing here is probed")
 
 
 @pytest.fixture
@@ -249,24 +252,24 @@ def test_keys_may_be_shortened_but_not_guessed(store: CertificateStore, options:
 
 def test_a_load_takes_its_certificates_lane(store: CertificateStore, options: EngineOptions) -> None:
     store.put(certificate(identity(options)))
-    found = lookup.find_lane(fake_pin(), [Verifier()], options)  # type: ignore[arg-type]  # never loads
+    found = lookup.find_lane(fake_pin(), [Verifier()], options)
     assert found.lane == LANE
     assert found.certificate is not None
 
 
 def test_without_a_certificate_the_verifier_checks_and_certifying_is_of_use(options: EngineOptions) -> None:
-    found = lookup.find_lane(fake_pin(), [Verifier()], options)  # type: ignore[arg-type]  # never loads
+    found = lookup.find_lane(fake_pin(), [Verifier()], options)
     assert (found.lane, found.certificate, found.identity) == (None, None, identity(options))
 
 
 def test_stock_parity_without_a_certificate_is_plain_decoding_in_stock_settings(options: EngineOptions) -> None:
-    lane = lookup.find_lane(fake_pin(), [Verifier()], options, Parity.STOCK).lane  # type: ignore[arg-type]  # never loads
+    lane = lookup.find_lane(fake_pin(), [Verifier()], options, Parity.STOCK).lane
     assert lane is not None
     assert (lane.widths, lane.setting, lane.parity) == ((1,), EngineSetting("f16", "f16", None), "stock")
 
 
 def test_no_parity_is_every_width_in_stock_settings(options: EngineOptions) -> None:
-    lane = lookup.find_lane(fake_pin(), [Verifier()], options, Parity.NONE).lane  # type: ignore[arg-type]  # never loads
+    lane = lookup.find_lane(fake_pin(), [Verifier()], options, Parity.NONE).lane
     assert lane is not None
     assert lane.max_width == 16
     assert lane.parity == "none"
