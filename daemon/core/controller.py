@@ -4,11 +4,8 @@ Everything is measured here, on this machine, while it runs:
 
 - `costs.CostModel`, one per loaded model: seconds per forward by width and context length, what drafts take, and how
   often they are right. What one request taught, the next one uses.
-- `Controller`, one per request: picks the drafter and the width from which most is expected, and keeps an account,
-  `gain = committed tokens x plain step time - time spent`. A round is only run, and a drafter only waited for, if the
-  account stays above a small debt even when nothing of the proposal is right. The model has such an account over all
-  its requests, too, and both must allow it: what one request lost is not there for the next to lose again, until it
-  was made up.
+- `Controller`, one per request: picks the drafter and the width from which most is expected, as long as its account
+  (`loss_account.LossAccount`) can pay for the worst that may come of it.
 
 Drafters that cost microseconds are asked at every position, whether or not their tokens are verified: what they said is
 compared with what was committed, so nothing has to be risked to learn what they are worth. Those that cost time rest
@@ -38,17 +35,14 @@ from typing import Any
 from pilotfish.daemon.core.acceptance import confidences
 from pilotfish.daemon.core.company import ALONE
 from pilotfish.daemon.core.costs import OPTIMISM, CostModel, Option, Round
-from pilotfish.daemon.core.forgone import Forgone
 from pilotfish.daemon.core.going_back import GoingBack
+from pilotfish.daemon.core.loss_account import MAX_LOSS, LossAccount
 from pilotfish.daemon.core.measured_costs import STALL
 from pilotfish.hooks.types import Proposal
 
 MARGIN = 0.05  # plain steps that a block must promise to be worth it
 PRICE = 1.5  # seconds that it must promise for each second that it takes longer than a plain step
 CAUTION = 0.5  # more of them, when all that may be lost is at stake
-MAX_LOSS = 0.01  # of the plain time so far may be spent on trying, unless the config says otherwise
-GRACE = 2.0  # plain steps that may be spent on trying on top of that
-FIRST_PARK, LAST_PARK = 8, 256  # committed tokens to wait before trying again
 CHEAP = 0.0075  # plain steps: drafters that take no longer are asked in every round
 PLAIN_SAMPLES = 2  # plain steps to time before the first round
 PLAIN_REFRESH = 64  # rounds after which a plain step is timed again
@@ -83,7 +77,7 @@ class WaitBudget:
 
 
 class Controller:
-    """One request's plan and account. `gain` is the seconds saved so far, negative when trying cost time.
+    """One request's plan and account.
 
     `company` is set before each round, by whoever has several requests take theirs together.
     """
@@ -92,25 +86,24 @@ class Controller:
 
     def __init__(self, costs: CostModel, *, max_width: int, max_loss: float = MAX_LOSS) -> None:
         self._costs = costs
-        self._max_loss = max_loss
+        self.account = LossAccount(costs, max_loss)
         self._widths = tuple(w for w in costs.widths if 1 < w <= max_width)
         self._plain_width = costs.widths[0]
-        self._plain_step = 0.0  # seconds, at the context length of the last round
-        self._plain_total = 0.0  # seconds that plain decoding would have taken so far
         self._since_plain = 0  # rounds
         self._asked = False  # whether the last plan asked the drafters
-        self._parked = 0  # committed tokens until the next try
-        self._park_for = FIRST_PARK
-        self._forgone = Forgone()
         self._since_look = LOOK  # rounds
         self._looking = False
-        self.gain = 0.0
         self.company = ALONE
+
+    @property
+    def gain(self) -> float:
+        """Seconds saved so far; negative when trying cost time."""
+        return self.account.gain
 
     @property
     def parked(self) -> bool:
         """Whether drafters that cost time rest because they did not pay."""
-        return self._parked > 0
+        return self.account.parked > 0
 
     @property
     def looking(self) -> bool:
@@ -121,8 +114,8 @@ class Controller:
         """How many tokens to ask the drafters for: 0 means a plain step. `room` is the most that is of use."""
         unmeasured = self._costs.samples(self._plain_width, position, self._sharing(self._plain_width)) < PLAIN_SAMPLES
         may_ask = bool(self._widths) and not unmeasured and self._since_plain < PLAIN_REFRESH and room > 0
-        self._asked = may_ask and (self._parked == 0 or self._cheap)
-        if self._asked and not self.affords(self._costs.drafting):
+        self._asked = may_ask and (not self.parked or self._cheap)
+        if self._asked and not self.account.affords(self._costs.drafting):
             self._asked = False
             self._costs.doubt_drafting()
         self._looking = may_ask and not self._asked and self._looks()
@@ -131,8 +124,8 @@ class Controller:
     def _looks(self) -> bool:
         """Whether it is time for another look, at drafters that the account cannot pay for."""
         self._since_look += 1
-        dear = self._costs.drafting > LOOKING * self._since_look * self._plain_step
-        if self._forgone.following or self._since_look < LOOK or dear:
+        dear = self._costs.drafting > LOOKING * self._since_look * self.account.plain_step
+        if self.account.forgone.following or self._since_look < LOOK or dear:
             return False
         self._since_look = 0
         return True
@@ -150,7 +143,8 @@ class Controller:
         `plan` said: no forward has more than that many tokens behind the pending one.
         """
         spent = self._costs.drafting + waited
-        return self._best_within(self._slack - spent, self._own - spent, proposal, drafter, position, room)
+        slack, unseen = self.account.slack - spent, self.account.own - spent
+        return self._best_within(slack, unseen, proposal, drafter, position, room)
 
     def _best_within(
         self, slack: float, unseen: float, proposal: Proposal, drafter: str, position: int, room: int | None
@@ -179,7 +173,7 @@ class Controller:
 
     def forgo(self, heard: Iterable[tuple[str, Proposal]], position: int, room: int) -> None:
         """Nothing was verified of these drafters' proposals: follow what would have been, if the account allowed it."""
-        if self._forgone.following:
+        if self.account.forgone.following:
             return
         best = self.plain(position)
         tokens: tuple[int, ...] = ()
@@ -188,27 +182,21 @@ class Controller:
             if choice.worth > best.worth:
                 best, tokens = choice, proposal.tokens[: choice.k]
         if tokens:
-            wins, most = self._wins(best, position)
-            self._forgone.follow(tokens, wins, most)
+            self.account.forgone.follow(tokens, *self._wins(best, position))
 
     def _wins(self, choice: Choice, position: int) -> tuple[Sequence[float], float]:
         """What the block wins with 0, 1, ... right tokens, and what it can lose."""
         plain = self.plain_step(position) or 0.0
         again = self._costs.going_back_at(position)
-        cost = choice.cost
-        if self.company.requests == 1:  # as it was seen, a stall or not
-            cost = max(cost, self._costs.cost(choice.width, position) or cost)
         wins = [
-            (1 + right) * plain - cost - (again[right] if right + 1 < choice.width and again else 0.0)
+            (1 + right) * plain - choice.cost - (again[right] if right + 1 < choice.width and again else 0.0)
             for right in range(choice.k + 1)
         ]
-        return wins, choice.cost + max(again, default=0.0)  # and a plain step, for what asking takes
-
-    def committed(self, tokens: Sequence[int]) -> None:
-        """What a round committed, before `observe_round`."""
-        self._forgone.committed(tokens)
-        if self._forgone.credit > 0:
-            self._parked, self._park_for = 0, FIRST_PARK
+        most = plain - min(wins)  # and a plain step, for what asking takes
+        if self.company.requests == 1:  # at the cost that was seen, a stall or not
+            dearer = max(0.0, (self._costs.cost(choice.width, position) or 0.0) - choice.cost)
+            wins = [win - dearer for win in wins]
+        return wins, most
 
     def choose(self, proposal: Proposal, drafter: str, position: int) -> int:
         """`best_length`, the number alone."""
@@ -236,7 +224,7 @@ class Controller:
             asked = ask
             draft = self._costs.drafts.seconds(drafter, ask)
             again, worst = going_back.of(expected, ask, option.width) if going_back else (0.0, 0.0)
-            slack = (self._own - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
+            slack = (self.account.own - self._costs.drafting - waited - (option.cost - plain + worst)) / waiting
             promise = (expected[-1] - 1) * plain - PRICE * (option.price - plain + again + waiting * (draft or 0.0))
             if promise > worth and slack > (plain if draft is None else draft):
                 patience = slack if draft is None else min(slack, PATIENCE * draft)
@@ -249,7 +237,7 @@ class Controller:
 
     def may_open(self, drafter: str, prompt_tokens: int) -> bool:
         """Whether a drafter that computes on this machine may start on a prompt; see `DraftCosts.worth_opening`."""
-        return self._costs.drafts.worth_opening(drafter, prompt_tokens, self._max_loss * self._costs.plain_total)
+        return self._costs.drafts.worth_opening(drafter, prompt_tokens, self.account.of_all)
 
     def observe_round(self, round: Round) -> None:
         """Learn from a round and settle the account."""
@@ -257,11 +245,8 @@ class Controller:
         self._costs.observe_round(round)
         if self._asked or self._looking:
             self._costs.observe_drafting(round.draft_seconds - round.waited)
-        self._plain_step = (self.plain_step(round.position) or 0.0) + self._costs.per_token
-        plain = round.committed * self._plain_step
-        self._plain_total += plain
-        self._costs.plain_total += plain
-        self._parked = max(0, self._parked - round.committed)
+        self.account.plain_step = (self.plain_step(round.position) or 0.0) + self._costs.per_token
+        plain = self.account.decoded(round.committed)
         if round.proposal:
             self._since_plain += 1
             won = plain - drafting - self._decoding(round)
@@ -269,8 +254,7 @@ class Controller:
         else:
             self._since_plain = 0
             won = plain - round.seconds if round.contended else -drafting
-        self._forgone.spend(-won if won < 0 else 0.0)
-        self._settle(won)
+        self.account.settle(won)
 
     def _drafting(self, round: Round) -> float:
         """What asking the drafters is charged with. A stall in which somebody else had the processor is not theirs."""
@@ -311,17 +295,17 @@ class Controller:
         Times are seconds. `choice` says for each drafter and confidence how many of `proposed` tokens, all of that
         confidence, would be verified at `position`.
         """
-        last = self._costs.recent[-1] if self._costs.recent else None
+        account, last = self.account, self._costs.recent[-1] if self._costs.recent else None
         position = last.position + last.committed if last else 0
         return {
             "position": position,
-            "gain": self.gain,
-            "plain_step": self._plain_step,
-            "plain_total": self._plain_total,
-            "allowed_loss": self._allowed,
-            "credit": self._forgone.credit,
-            "parked": self._parked,
-            "park_for": self._park_for,
+            "gain": account.gain,
+            "plain_step": account.plain_step,
+            "plain_total": account.plain_total,
+            "allowed_loss": account.allowed,
+            "credit": account.forgone.credit,
+            "parked": account.parked,
+            "park_for": account.park_for,
             "proposed": self._widths[-1] - 1 if self._widths else 0,
             "choice": self._describe_choice(position),
         }
@@ -335,41 +319,9 @@ class Controller:
             for proposal in (Proposal((0,) * k, (confidence,) * k),)
         ]
 
-    def _settle(self, won: float) -> None:
-        self.gain += won
-        self._costs.gain += won
-        if won > 0:
-            self._park_for = FIRST_PARK
-        elif not self.affords(0.0):
-            self._parked = self._park_for
-            self._park_for = min(2 * self._park_for, LAST_PARK)
-
     @property
     def _cheap(self) -> bool:
-        return self._costs.drafting <= CHEAP * self._plain_step
-
-    @property
-    def _allowed(self) -> float:
-        return self._max_loss * self._plain_total + GRACE * self._plain_step
-
-    @property
-    def _slack(self) -> float:
-        """Seconds that may be lost now, with what was seen to be forgone: debts have a bound of their own."""
-        own, credit = self._own, self._forgone.credit
-        if credit <= 0:
-            return own
-        left = own + self._max_loss * self._plain_total + self._forgone.most
-        return max(own, min(max(own, 0.0) + credit, left))
-
-    @property
-    def _own(self) -> float:
-        """Seconds of them that both accounts have left."""
-        of_all = self._costs.gain + self._max_loss * self._costs.plain_total + GRACE * self._plain_step
-        return min(self.gain + self._allowed, of_all)
-
-    def affords(self, seconds: float) -> bool:
-        """Whether so many seconds may be lost now."""
-        return self._slack >= seconds
+        return self._costs.drafting <= CHEAP * self.account.plain_step
 
     def plain_step(self, position: int) -> float | None:
         """Seconds of a plain step, or of this request's share of one; None before one was timed."""
@@ -428,10 +380,6 @@ class Eager(Controller):
 
     def wait_budget(self, drafter: str, position: int, k: int, best: Choice, waited: float = 0.0) -> WaitBudget | None:
         return WaitBudget(k, self.patience, from_the_start=True) if best.k == 0 else None
-
-    def _going_back(self, position: int, plain: float) -> GoingBack | None:
-        """None where the target cuts."""
-        return GoingBack(self._costs.going_back_at(position), plain) if self._costs.going_back is not None else None
 
     def may_open(self, drafter: str, prompt_tokens: int) -> bool:
         return True

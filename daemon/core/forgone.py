@@ -44,6 +44,10 @@ class Forgone:
             self.credit = min(self.most, max(0.0, self.credit + self._wins[self._right]))
             self._tokens = ()
 
+    def let_go(self) -> None:
+        """Follow it no longer."""
+        self._tokens = ()
+
     def spend(self, seconds: float) -> None:
         """A round lost so much: by its block, or because drafters were asked in vain."""
         self.credit = max(0.0, self.credit - seconds)

@@ -81,7 +81,7 @@ class Proposing:
 
     def observe(self, draft: Draft, committed: Sequence[int]) -> None:
         """Learn how right the proposals were that lost: they can be compared with what was committed as well."""
-        self._controller.committed(committed)
+        self._controller.account.committed(committed, verified=draft.guard is not None)
         for guard, proposal in draft.heard:
             if guard is not draft.guard:
                 right = shared_prefix(proposal.tokens, committed)

@@ -100,7 +100,8 @@ class _SharedRounds:
             for count in range(1, len(ranked) + 1):
                 seconds = self._seconds(count, width, position, running)
                 loss = seconds / count - plain / running
-                if not ranked[count - 1].answering.controller.affords(self._costs.drafting + loss):
+                account = ranked[count - 1].answering.controller.account
+                if not account.affords(self._costs.drafting + loss, known=self._known(count, width, position)):
                     break
                 tokens = sum(wish.worth(width) for wish in ranked[:count]) + running - count
                 seconds += self._seconds(running - count, narrowest, position, running)
@@ -121,6 +122,11 @@ class _SharedRounds:
             seconds += self._costs.shared(min(most, requests), width, position, running) or 0.0
             requests -= most
         return seconds
+
+    def _known(self, requests: int, width: int, position: int) -> bool:
+        """Whether a forward of as many of them as may share one was timed, so that `_seconds` is no guess."""
+        together = min(requests, self._engine.together(width))
+        return self._costs.cost(width, position, together) is not None
 
     def _groups(self, wishes: Sequence[_Wish]) -> Iterator[tuple[int, Sequence[_Wish]]]:
         """The wishes by width, in the order of their slots, as many together as may be."""

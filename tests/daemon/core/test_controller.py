@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from pilotfish.daemon.core.company import Company
-from pilotfish.daemon.core.controller import GRACE, LOOK, MAX_LOSS, Controller, Eager
-from pilotfish.daemon.core.costs import KEEP_CURVE, CostModel, Round
-from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.core.controller import Controller, Eager
+from pilotfish.daemon.core.costs import CostModel, Round
+from pilotfish.daemon.core.loss_account import GRACE, MAX_LOSS
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
-from pilotfish.hooks.types import EMPTY, Proposal, SamplingParams
-from tests.fakes.session import Answer, answer
-
-PROMPT = (5, 9, 3, 7)
-PLAIN = 0.010  # seconds
-CHEAP = {width: PLAIN * (1 + 0.2 * (width - 1)) for width in range(1, 17)}
-DEAR = {1: PLAIN, **dict.fromkeys(range(2, 17), 4 * PLAIN)}
-
-
-def request(n: int) -> GenerationRequest:
-    return GenerationRequest(PROMPT, SamplingParams(temperature=0), n_predict=n)
-
-
-def run(costs: dict[int, float], drafter: ScriptedDrafter | None, n: int, model: CostModel | None = None):
-    """The answer, the seconds it took, and the engine."""
-    clock = FakeClock()
-    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(costs[width]))
-    model = model or CostModel(engine.lane.widths)
-    controller = Controller(model, max_width=16)
-    result = answer(engine, request(n), [drafter] if drafter else [], controller=controller, clock=clock)
-    return result, clock.now, engine
-
-
-def plain(n: int) -> Answer:
-    return run(CHEAP, None, n)[0]
-
-
-def perfect(n: int, most: int = 15) -> ScriptedDrafter:
-    ids = plain(n).ids
-    return ScriptedDrafter(lambda history, k: ids[len(history) - len(PROMPT) :][: min(k, most)])
+from pilotfish.hooks.types import EMPTY, Proposal
+from tests.daemon.core.controlled import CHEAP, DEAR, PLAIN, PROMPT, controller_knowing, perfect, plain, request, run
+from tests.fakes.session import answer
 
 
 def test_a_drafter_that_is_right_is_used_at_the_widest_forward_that_pays():
@@ -127,69 +97,6 @@ def test_a_stall_does_not_change_what_a_forward_is_known_to_cost():
     assert PLAIN <= known < 1.5 * PLAIN
 
 
-@settings(deadline=None, max_examples=100)
-@given(
-    slope=st.floats(0.0, 2.0),
-    steps=st.lists(st.floats(0.5, 2.0), min_size=16, max_size=16),
-    right=st.floats(0, 1),
-    confidence=st.floats(0, 1),
-    draft_ms=st.sampled_from([0.0, 0.0, 0.1, 5.0]),
-    n=st.integers(50, 600),
-    seed=st.integers(0, 999),
-    certified=st.booleans(),
-)
-@example(  # at the end of the answer there is no room for the forward of 4 that would be cheaper than one of 3
-    slope=0.0, steps=[1.0, 1.0, 2.0, *[1.0] * 13], right=0, confidence=0, draft_ms=5.0, n=103, seed=0, certified=True
-)
-def test_the_loss_stays_within_the_account_whatever_costs_and_acceptance_are(
-    slope, steps, right, confidence, draft_ms, n, seed, certified
-):
-    """Random cost curves with steps, random acceptance, any honesty of the drafter, any drafting time.
-
-    With a certificate's costs the bound is the account's own; without, one round may cost more than it was taken for.
-    """
-    costs = {1: PLAIN, **{w: PLAIN * max(1.0, (1 + slope * (w - 1)) * steps[w - 1]) for w in range(2, 17)}}
-    surprise = draft_ms / 1000 + (0.0 if certified else max(costs.values()))
-    clock = FakeClock()
-    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(costs[width]))
-    rng = random.Random(seed)
-    undrafted, plain_seconds, _ = run(costs, None, n)
-    ids = undrafted.ids
-
-    def guess(history, k):
-        clock.advance(draft_ms / 1000)
-        at = len(history) - len(PROMPT)
-        return [token if rng.random() < right else 0 for token in ids[at : at + k]]
-
-    model = CostModel(engine.lane.widths)
-    if certified:
-        model.seed((width, 64, seconds) for width, seconds in costs.items())
-    controller = Controller(model, max_width=16)
-    drafter = ScriptedDrafter(guess, confidence=confidence)
-    result = answer(engine, request(n), [drafter], controller=controller, clock=clock)
-    assert result.ids == ids
-    credit = MAX_LOSS * n * PLAIN + max(costs.values())  # at most: what a block that was followed would have won
-    assert clock.now <= plain_seconds + MAX_LOSS * n * PLAIN + GRACE * PLAIN + credit + surprise + 1e-9
-
-
-@pytest.mark.parametrize("n", [50, 100, 400])
-def test_a_drafter_that_is_only_right_where_nothing_is_verified_cannot_run_up_debts(n):
-    ids, (_, plain_seconds, _), clock = plain(n + 20).ids, run(DEAR, None, n), FakeClock()
-    engine = FakeEngine(n_ctx=8192, eog=frozenset(), on_forward=lambda width: clock.advance(DEAR[width]))
-    model = CostModel(engine.lane.widths)
-    model.seed((width, 64, cost) for width, cost in DEAR.items())
-    controller = Controller(model, max_width=16)
-
-    def sly(history, k):
-        at = len(history) - len(PROMPT)
-        wrong = 1 if controller.affords(DEAR[16] - PLAIN) else 0
-        return [(token + wrong) % engine.n_vocab for token in ids[at : at + k]]
-
-    answer(engine, request(n), [ScriptedDrafter(sly)], controller=controller, clock=clock)
-    assert engine.widths.count(16) > 1
-    assert clock.now <= plain_seconds + 2 * MAX_LOSS * n * PLAIN + GRACE * PLAIN + DEAR[16]
-
-
 def test_a_quick_drafter_is_asked_at_every_position_and_used_as_soon_as_it_is_right():
     ids = plain(700).ids
     asked = []
@@ -201,64 +108,6 @@ def test_a_quick_drafter_is_asked_at_every_position_and_used_as_soon_as_it_is_ri
     _, _, engine = run(CHEAP, ScriptedDrafter(late, confidence=0.5), 700)
     assert len(set(range(500)) - set(asked)) < 20  # but for the plain steps that are timed
     assert max(engine.widths[-20:]) > 1
-
-
-def in_debt(seconds: float = 0.5) -> CostModel:
-    """Of a model whose requests have lost a little more than they may."""
-    model = CostModel(tuple(range(1, 17)))
-    model.seed((width, 64, cost) for width, cost in CHEAP.items())
-    model.plain_total = seconds / MAX_LOSS
-    model.gain = -seconds - 5 * PLAIN
-    return model
-
-
-def test_an_account_in_debt_is_paid_back_by_drafts_that_turn_out_right():
-    _, seconds, engine = run(CHEAP, perfect(400), 400, in_debt())
-    assert max(engine.widths) == 16
-    assert seconds < 0.6 * 400 * PLAIN
-
-
-def test_in_debt_it_is_seldom_looked_at_drafts_and_none_is_verified_that_is_wrong():
-    ids, asked = plain(220).ids, []
-
-    def wrong(history, k):
-        asked.append(at := len(history) - len(PROMPT))
-        return [(token + 1) % FakeEngine().n_vocab for token in ids[at : at + k]]
-
-    _, _, engine = run(CHEAP, ScriptedDrafter(wrong), 200, in_debt())
-    assert 10 < len(asked) <= 200 / LOOK + 1
-    assert max(engine.widths[1:]) == 1
-
-
-def test_a_drafter_that_is_right_only_until_it_is_believed_loses_what_was_forgone_and_no_more():
-    """In debt it is right for 24 tokens, then wrong for as many, and so on."""
-    ids = plain(600).ids
-
-    def fickle(history, k):
-        at = len(history) - len(PROMPT)
-        return ids[at : at + min(k, 24 - at % 24)] if at // 24 % 2 == 0 else [0] * k
-
-    _, seconds, _ = run(CHEAP, ScriptedDrafter(fickle, confidence=0.9), 600, in_debt())
-    assert seconds <= 600 * PLAIN * (1 + 2 * MAX_LOSS) + GRACE * PLAIN + CHEAP[16]
-
-
-def test_requests_that_lose_do_not_each_lose_a_grace_of_their_own():
-    model, seconds = CostModel(tuple(range(1, 17))), 0.0
-    model.seed((width, 64, cost) for width, cost in CHEAP.items())
-    for i in range(10):
-        wrong = ScriptedDrafter(lambda history, k: [0] * k, name=f"wrong {i}")  # of whom nothing is known yet
-        seconds += run(CHEAP, wrong, 60, model)[1] - run(CHEAP, None, 60)[1]
-    assert seconds <= MAX_LOSS * 10 * 60 * PLAIN + GRACE * PLAIN + 1e-9
-
-
-def test_what_requests_saved_makes_up_for_what_others_lost():
-    model = CostModel(tuple(range(1, 17)))
-    model.seed((width, 64, cost) for width, cost in CHEAP.items())
-    run(CHEAP, ScriptedDrafter(lambda history, k: [0] * k, name="wrong"), 60, model)
-    lost = model.gain
-    assert lost < 0
-    run(CHEAP, perfect(400), 400, model)
-    assert model.gain > 0
 
 
 def test_a_forward_is_filled_up_where_that_is_cheaper_and_nothing_is_taken_from_its_filling():
@@ -366,23 +215,6 @@ def test_what_a_drafter_would_have_said_counts_although_another_was_used():
     assert model.acceptance.estimate("late", 0.6) > 0.9
 
 
-def controller_knowing(draft: float | None, acceptance: float, *, gain: float = 1.0) -> Controller:
-    """One that timed plain steps and wide forwards, and knows a drafter `far`."""
-    model = CostModel(tuple(range(1, 17)))
-    for width in range(1, 17):
-        model.observe_round(Round(10, width, "", EMPTY, 0, 1, 0.0, CHEAP[width], CHEAP[width]))
-    if draft is not None:
-        model.drafts.observe("far", 15, draft)
-    said = Proposal((1,) * 15, (0.9,) * 15)
-    for _ in range(40):
-        model.acceptance.observe("far", said, 15 if acceptance == 1 else 0, 15)
-    controller = Controller(model, max_width=16)
-    for _ in range(3):
-        controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
-    controller.gain = model.gain = gain
-    return controller
-
-
 def test_a_slow_drafter_is_waited_for_when_it_promises_more_than_it_takes():
     controller = controller_knowing(0.020, acceptance=1)
     terms = controller.wait_budget("far", 10, 15, controller.plain(10))
@@ -403,54 +235,6 @@ def test_a_slow_drafter_has_to_earn_what_all_who_wait_with_the_request_lose():
     assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
     controller.company = Company(2)
     assert controller.wait_budget("far", 10, 15, controller.plain(10)) is not None
-
-
-def test_nobody_is_waited_for_on_credit():
-    controller = controller_knowing(0.100, acceptance=1, gain=-0.020)
-    assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
-
-
-def test_what_was_forgone_is_no_reason_to_wait_and_pays_for_asking_in_vain():
-    controller = controller_knowing(0.002, acceptance=1, gain=-0.021)
-    block = tuple(range(8))
-    controller.forgo([("far", Proposal(block, (1.0,) * 8))], 10, 15)
-    controller.committed(block)
-    credit = controller.describe()["credit"]
-    assert credit > 2 * PLAIN
-    assert controller.wait_budget("far", 10, 15, controller.plain(10)) is None
-    assert controller.plan(10, 15) > 0
-    controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, PLAIN, PLAIN, 2 * PLAIN))
-    assert controller.describe()["credit"] == pytest.approx(credit - PLAIN)
-
-
-def test_a_stall_once_is_no_measure_of_what_a_block_can_lose():
-    costs = CostModel((1, 2, 8, 16))
-    for width, seconds in ((1, PLAIN), (1, PLAIN), (2, CHEAP[2]), (2, CHEAP[2]), (2, CHEAP[2]), (16, 3.0)):
-        costs.observe_round(Round(10, width, "", EMPTY, 0, 1, 0.0, seconds, seconds))
-    controller = Controller(costs, max_width=16)
-    for _ in range(500):  # until the stall is not believed any more
-        controller.observe_round(Round(10, 1, "", EMPTY, 0, 1, 0.0, PLAIN, PLAIN))
-    controller.gain = costs.gain = -50 * PLAIN
-    for block, committed in (((1,) * 15, (2,)), ((3,), (3,))):
-        controller.forgo([("d", Proposal(block, (1.0,) * len(block)))], 10, 15)
-        controller.committed(committed)
-    assert controller.describe()["credit"] > 0
-    assert not controller.affords(0.0)
-
-
-@pytest.mark.parametrize("looked", [0, 1])
-def test_a_width_that_stops_being_worth_it_can_have_been_followed(looked):
-    costs = CostModel((1, 2, 3, 4))
-    for width, seconds in ((1, 1.0), (1, 1.0), (1, 1.0), (3, 1.3), (3, 1.3), (3, 1.3), (4, 1.1), (4, 1.1)):
-        costs.observe_forward(width, 10, 1, seconds)
-    controller = Controller(costs, max_width=4)
-    for _ in range(1 + looked):
-        costs.curve(10)
-    costs.observe_forward(4, 10, 1, 1.1)  # and now that is sure: 3 are left out once it is looked at anew
-    for _ in range(KEEP_CURVE):
-        controller.forgo([("d", Proposal((1, 2), (1.0, 1.0)))], 10, 3)
-        controller.committed((1, 2))
-    assert controller.describe()["credit"] > 0
 
 
 def test_a_proposal_at_hand_must_be_beaten_by_the_one_that_takes_time():

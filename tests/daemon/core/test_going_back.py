@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotfish.daemon.core.controller import GRACE, MAX_LOSS, Controller
+from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.core.loss_account import GRACE, MAX_LOSS
 from pilotfish.daemon.core.target_session import going_back_of
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
@@ -92,7 +93,7 @@ def test_a_draft_is_no_longer_than_what_is_probably_right():
         target = Target(back)
         target.answer(64, partly_right(64, 1.0, confidence=0.9))
         controllers[back] = Controller(target.costs, max_width=16)
-        controllers[back].gain = target.costs.gain = 1.0
+        controllers[back].account.gain = target.costs.gain = 1.0
     said = Proposal((1,) * 15, (0.9, 0.9, 0.9, *[0.3] * 12))
     cuts, restores = (controllers[back].best_length(said, "new", 70) for back in (None, 2 * PLAIN))
     assert restores.k <= cuts.k

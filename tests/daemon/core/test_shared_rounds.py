@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotfish.daemon.core.answering import Answering
-from pilotfish.daemon.core.controller import GRACE, MAX_LOSS, Controller
+from pilotfish.daemon.core.controller import Controller
 from pilotfish.daemon.core.coordinator import Coordinator
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.core.loss_account import GRACE, MAX_LOSS
 from pilotfish.daemon.core.turns import Turns
 from pilotfish.daemon.drafters.pool import guard_for
 from pilotfish.daemon.drafters.worker import DrafterWorker

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.core.controller import GRACE, MAX_LOSS
+from pilotfish.daemon.core.loss_account import GRACE, MAX_LOSS
 from pilotfish.daemon.lab.recorded_answers import CURVES, Recorded, RecordedModel, every_width, gains, read
 
 
