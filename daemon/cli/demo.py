@@ -20,6 +20,10 @@ from pilotfish.daemon.lab.asking import Client
 from pilotfish.daemon.lab.demonstration import MODEL, Comparison, compare, demo_store
 from pilotfish.daemon.lab.workloads import MODES, Workload, load_workloads
 
+# Seconds that the check of forward widths may take as the model loads. A runner goes on to certify its model in an idle
+# minute; a demo has none, and on a busy machine the usual two would show plain decoding twice.
+CHECK_SECONDS = 10
+
 
 @click.command("demo")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of a table.")
@@ -45,6 +49,7 @@ def command(as_json: bool, tokens: int, svg: Path | None) -> None:
 async def _run(workloads: Sequence[Workload], tokens: int, view: DemoView) -> list[Comparison]:
     from pilotfish.daemon.front.app import embedded
 
+    os.environ.setdefault("PILOTFISH_CHECK_SECONDS", str(CHECK_SECONDS))
     with err.status(f"making {MODEL} ready"):
         store = await asyncio.to_thread(demo_store)
     with Live(view, console=err, transient=True, refresh_per_second=10):

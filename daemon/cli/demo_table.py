@@ -43,6 +43,12 @@ def verdict(results: Sequence[Comparison], equal: bool) -> Iterator[RenderableTy
 
 
 def _outlook(results: Sequence[Comparison]) -> str:
+    if all(result.acceptance is None for result in results):
+        return (
+            "No draft was verified in any answer: both columns are plain decoding, and what differs is the machine. It "
+            "may have been too busy to find forwards that agree while the model loaded; try again when it is idle, or "
+            "ask `pilotfish explain` beside `pilotfish serve --demo`."
+        )
     said = [
         f"answers that {'repeat their input' if kind == 'copy' else 'write freely'} {_as_fast(time_ratio(group))}"
         for kind in GROUPS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import cycle
 
 from rich.console import Console
@@ -37,6 +38,14 @@ def test_groups_are_summed_by_time_and_what_was_lost_is_said() -> None:
     assert "3.0 s of decoding became 3.5 s" in text
     assert "repeat their input are slower, at 0.80 of the plain speed" in " ".join(text.split())
     assert "write freely take as long as without drafts" in " ".join(text.split())
+
+
+def test_a_run_without_any_draft_promises_nothing_by_its_figures() -> None:
+    results = [replace(result(drafts=80), acceptance=None), replace(result("open", drafts=130), acceptance=None)]
+    text = " ".join(shown(*verdict(results, equal=True)).split())
+    assert "No draft was verified" in text
+    assert "times as fast" not in text
+    assert "No draft was verified" not in shown(*verdict([result(), results[1]], equal=True))
 
 
 def test_the_table_is_whole_in_80_columns() -> None:
