@@ -26,6 +26,7 @@ from pilotfish.hooks.types import EngineOptions, Parity, TargetPin
 log = logging.getLogger("pilotfish.certifier")
 
 MODULE = "pilotfish.daemon.certify.background"
+OUT_OF_TIME = 3  # the exit code where time ran out before a lane was found, or that there is none
 NICENESS = 19
 
 
@@ -36,7 +37,7 @@ def job_line(pin: TargetPin, options: EngineOptions, parity: Parity, engines: Se
 
 
 def main() -> int:
-    """Certify; the exit code is 0 when a certificate was written."""
+    """Certify; the exit code is 0 when a certificate was written, and OUT_OF_TIME where more time may bring one."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
     if hasattr(os, "nice"):
         os.nice(NICENESS)
@@ -69,7 +70,9 @@ def _certify(job: dict[str, Any]) -> int:
         if known and known.cut_short:
             MadeAgain(options.state_dir, pin.path, known.identity.key).tried()
     log.info("%s: %s: %s", certificate.model, "certified" if path else "not certified", certificate.summary())
-    return 0 if path else 1
+    if path:
+        return 0
+    return OUT_OF_TIME if known is None and not certificate.conclusive else 1  # a known one's tries are counted above
 
 
 if __name__ == "__main__":

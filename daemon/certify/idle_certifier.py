@@ -14,18 +14,20 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from pilotfish.daemon.certify.background import MODULE
+from pilotfish.daemon.certify.background import MODULE, OUT_OF_TIME
+from pilotfish.daemon.certify.made_again import MOST_TRIES
 from pilotfish.hooks.environment import switched_off
 
 log = logging.getLogger("pilotfish.certificates")
 
 IDLE_SECONDS = 60.0
 POLL_SECONDS = 0.2
-MAX_PATIENCE = 16.0  # times the idle seconds: every interruption doubles the wait
+MAX_PATIENCE = 16.0  # times the idle seconds: every attempt that came to nothing doubles the wait
 
 
 class IdleCertifier:
-    """Runs `command`, with `job` as its input, once `busy` was false for a while; again if it was interrupted."""
+    """Runs `command`, with `job` as its input, once `busy` was false for a while; again if it was interrupted, and
+    `tries` times in all where its time runs out, as on a machine that others keep busy."""
 
     def __init__(
         self,
@@ -35,12 +37,14 @@ class IdleCertifier:
         command: Sequence[str] = (sys.executable, "-m", MODULE),
         idle_seconds: float = IDLE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
+        tries: int = 1,
     ) -> None:
         self.idle_seconds = idle_seconds  # may change at any time
         self._job = job
         self._busy = busy
         self._command = command
         self._poll = poll_seconds
+        self._tries = tries
         self.interruptions = 0
 
     async def run(self) -> bool:
@@ -48,7 +52,9 @@ class IdleCertifier:
         while True:
             await self._until_quiet()
             code = await self._attempt()
-            if code is not None:
+            if code == OUT_OF_TIME:
+                self._tries -= 1
+            if code is not None and not (code == OUT_OF_TIME and self._tries):
                 return code == 0
             self.interruptions += 1
 
@@ -88,7 +94,7 @@ class IdleCertifier:
 def idle_certifier(job: str, busy: Callable[[], bool], idle_seconds: float = IDLE_SECONDS) -> IdleCertifier | None:
     """One for `job`, unless there is none or `PILOTFISH_CERTIFY=off` says that idle time is to stay idle."""
     wanted = job and not switched_off("PILOTFISH_CERTIFY")
-    return IdleCertifier(job, busy, idle_seconds=idle_seconds) if wanted else None
+    return IdleCertifier(job, busy, idle_seconds=idle_seconds, tries=MOST_TRIES) if wanted else None
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ are lost, and counted.
 from __future__ import annotations
 
 import itertools
-import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,8 +18,6 @@ from typing import Any
 
 from pilotfish.daemon.core.costs import Round
 from pilotfish.daemon.core.generation import Outcome, OutputToken
-
-log = logging.getLogger("pilotfish.live")
 
 MOST = 4096  # events that wait to be taken
 
@@ -73,8 +71,7 @@ class LiveRequest:
 
     def ended(self, outcome: Outcome | None, gain: float) -> None:
         """It is over; None: by an error. Raises nothing."""
-        self.feed.running.pop(self.id, None)
-        if not self.feed.watched:
+        if not self.feed.close(self):
             return
         if outcome is None:
             self._tell("ended", stop="error")
@@ -111,24 +108,34 @@ class LiveFeed:
         self._numbers = itertools.count(1)
         self._events: deque[dict[str, Any]] = deque(maxlen=MOST)
         self._lost = 0
+        self._changing = threading.Lock()  # who runs, and whether somebody looks: each request is told of once
 
     def open(self, client: str, prompt_tokens: int, drafters: Sequence[str]) -> LiveRequest:
         """A request begins."""
         request = LiveRequest(self, next(self._numbers), client, prompt_tokens, tuple(drafters), self.now())
-        self.running[request.id] = request
-        if self.watched:
-            request.opened(joined=False)
+        with self._changing:
+            self.running[request.id] = request
+            if self.watched:
+                request.opened(joined=False)
         return request
+
+    def close(self, request: LiveRequest) -> bool:
+        """A request ended; whether somebody is to be told."""
+        with self._changing:
+            self.running.pop(request.id, None)
+            return self.watched
 
     def watch(self, sight: Sight) -> None:
         """From now on somebody looks at this much; whoever begins to look is told what runs already."""
-        before, self.sight = self.watched, sight
-        self.watched = sight is not Sight.NOTHING
-        if not self.watched:
-            self._events.clear()
-        elif not before:
-            for request in list(self.running.values()):
-                request.opened(joined=True)
+        with self._changing:
+            self.sight = sight
+            if sight is Sight.NOTHING:
+                self.watched = False
+                self._events.clear()
+            elif not self.watched:
+                for request in self.running.values():
+                    request.opened(joined=True)
+                self.watched = True  # last: no round is told of before its request
 
     def add(self, event: dict[str, Any]) -> None:
         """Queue an event; the oldest gives way."""

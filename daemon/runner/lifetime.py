@@ -6,9 +6,10 @@ Apart from `main.py`, because what is imported here takes as long as a small mod
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,62 +57,66 @@ class Lifetime:
         server = Server(loading, host=launch.host, defaults=launch.defaults, sidecar=sidecar)
         return cls(server, launch, begun_with, sidecar)
 
-    async def live(
-        self, listening: Sequence[socket.socket], stop: asyncio.Event, limits: Limits | None = None
-    ) -> Ending:
-        """Serve until `stop`, or another reason to end. The engine's thread may still run then."""
-        port = listening[0].getsockname()[1]
+    @contextlib.asynccontextmanager
+    async def served(self, listening: Sequence[socket.socket], limits: Limits | None = None) -> AsyncIterator[int]:
+        """The server answers inside, on the port that is given; the sidecar ends with it."""
+        port: int = listening[0].getsockname()[1]
         try:
             async with serving(self.server.app, listening, limits or ORDINARY, shutdown_timeout=_SHUTDOWN):
                 log.info("listening on http://%s:%d", self.launch.host, port)
                 try:
-                    return await _until_stopped(self.server, stop, self.launch, port, self.begun_with, self.sidecar)
+                    yield port
                 finally:
                     self.server.cancel()
         finally:
             if self.sidecar is not None:
                 await self.sidecar.close()
 
+    async def live(self, port: int, stop: asyncio.Event) -> Ending:
+        """Until the signal to stop, until loading failed, the engine's thread is lost, or stock should serve.
 
-async def _until_stopped(
-    server: Server,
-    stop: asyncio.Event,
-    launch: Launch,
-    port: int,
-    begun_with: Plan,
-    sidecar: Sidecar | None,
-) -> Ending:
-    """Serve until the signal to stop, until loading failed, the engine's thread is lost, or stock should serve."""
-    loaded = server.start()
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if loaded.done() and (error := loaded.exception()):
-        stopping.cancel()
+        To be awaited while it is `served`. The engine's thread may still run then.
+        """
+        loaded = self.server.start()
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if loaded.done() and (error := loaded.exception()):
+            stopping.cancel()
+            return self._not_loaded(error)
+        lost = asyncio.create_task(self.server.lost())
+        if loaded.done():
+            log.info("model loaded: %s", self.launch.name)
+            if why := await self._while_loaded(stopping, lost, port):
+                log.info("%s; the process ends, and the next request loads the model again", why)
+                return Ending()
+        if lost.done():
+            log.error("%s; the process ends", lost.result())
+            return Ending(lost=lost.result())
+        await stopping
+        log.info("stopping")
+        return Ending()
+
+    def _not_loaded(self, error: BaseException) -> Ending:
         if isinstance(error, NothingToGain):
             return Ending(str(error))
         if not isinstance(error, PilotfishError):
             log.error("loading failed", exc_info=error)
-        return Ending(f"cannot load {launch.model}: {error}")
-    lost = asyncio.create_task(server.lost())
-    if loaded.done():
-        log.info("model loaded: %s", launch.name)
-        idle = idle_certifier(server.certification, lambda: server.busy, begun_with.config.engine.certify_idle_s)
-        on_engine = partial(follow_engine, sidecar, idle)
-        outlook = _outlook(server) if sidecar else None
+        return Ending(f"cannot load {self.launch.model}: {error}")
+
+    async def _while_loaded(self, stopping: asyncio.Task[bool], lost: asyncio.Task[str], port: int) -> str:
+        """Follow the daemon and certify in idle moments until a task is done, or stock should serve; then why."""
+        server, config = self.server, self.begun_with.config
+        idle = idle_certifier(server.certification, lambda: server.busy, config.engine.certify_idle_s)
+        on_engine = partial(follow_engine, self.sidecar, idle)
+        outlook = _outlook(server) if self.sidecar else None
         going = asyncio.create_task(_handed_over(server, outlook))
         made = outlook.certified if outlook else None
-        async with linked(server.generator, launch, port, begun_with, on_engine), certifying(idle, made):
+        async with linked(server.generator, self.launch, port, self.begun_with, on_engine), certifying(idle, made):
             await asyncio.wait((stopping, lost, going), return_when=asyncio.FIRST_COMPLETED)
         if going.done():
-            log.info("%s; the process ends, and the next request loads the model again", going.result())
-            return Ending()
+            return going.result()
         going.cancel()
-    if lost.done():
-        log.error("%s; the process ends", lost.result())
-        return Ending(lost=lost.result())
-    await stopping
-    log.info("stopping")
-    return Ending()
+        return ""
 
 
 async def _handed_over(server: Server, outlook: Outlook | None) -> str:

@@ -12,6 +12,7 @@ loads the model again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -150,16 +151,18 @@ async def _lived(
     limits: Limits | None,
 ) -> Ending:
     """Serve until the end. Until it is served nobody knows of a model that is loaded: what fails then is a failure."""
-    try:
-        from pilotfish.daemon.runner.lifetime import Lifetime
+    async with contextlib.AsyncExitStack() as served:
+        try:
+            from pilotfish.daemon.runner.lifetime import Lifetime
 
-        lifetime = Lifetime.prepared(loading, launch, arguments, settings, floor)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        log.error("starting failed", exc_info=error)
-        return Ending(f"starting failed: {describe(error)}")
-    return await lifetime.live(listening, stop, limits)
+            lifetime = Lifetime.prepared(loading, launch, arguments, settings, floor)
+            port = await served.enter_async_context(lifetime.served(listening, limits))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            log.error("starting failed", exc_info=error)
+            return Ending(f"starting failed: {describe(error)}")
+        return await lifetime.live(port, stop)
 
 
 def _load(

@@ -30,6 +30,17 @@ async def test_a_process_that_fails_is_not_repeated(tmp_path: Path) -> None:
     assert not await certifier("raise SystemExit(1)", tmp_path / "out", [False]).run()
 
 
+@pytest.mark.parametrize(("exits", "made"), [("3", False), ("0 if len(tries) > 1 else 3", True)])
+async def test_one_that_had_too_little_time_has_another_try_but_not_for_ever(tmp_path: Path, exits: str, made: bool):
+    out = tmp_path / "out"
+    script = "import sys; file = open(sys.argv[1], 'a+'); file.write('x'); file.seek(0); tries = file.read(); "
+    script += f"sys.exit({exits})"
+    command = (sys.executable, "-c", script, str(out))
+    tried = IdleCertifier("job\n", lambda: False, command=command, idle_seconds=0.02, poll_seconds=0.01, tries=3)
+    assert await tried.run() == made
+    assert len(out.read_text()) == (2 if made else 3)
+
+
 async def test_while_requests_come_nothing_is_started(tmp_path: Path) -> None:
     busy = [True]
     task = asyncio.create_task(certifier(COPY_JOB, tmp_path / "out", busy).run())

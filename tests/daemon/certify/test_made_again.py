@@ -87,6 +87,20 @@ class Certifiable:
     def probe(self, *arguments: object) -> None: ...
 
 
+def in_background(monkeypatch, pin: TargetPin, options: EngineOptions, certify) -> int:
+    """The exit code of the process that certifies."""
+    monkeypatch.setattr("pilotfish.daemon.certify.certification.certify", certify)
+    monkeypatch.setattr(background, "fit_verifiers", lambda *given: (Certifiable(),))
+    return background._certify(background.json.loads(background.job_line(pin, options, Parity.LANE, ["llama"], 60.0)))
+
+
+@pytest.mark.parametrize(("conclusive", "code"), [(True, 1), (False, background.OUT_OF_TIME)])
+def test_whether_more_time_may_bring_a_certificate_is_told(monkeypatch, tmp_path, pin, conclusive: bool, code: int):
+    found = replace(cut(300), conclusive=conclusive)
+    options = EngineOptions(state_dir=tmp_path)
+    assert in_background(monkeypatch, pin, options, lambda *given, **named: (found, None)) == code
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_try_that_ended_counts_whatever_came_of_it(monkeypatch, tmp_path: Path, pin: TargetPin, fails: bool) -> None:
     options = EngineOptions(state_dir=tmp_path)
@@ -99,13 +113,10 @@ def test_a_try_that_ended_counts_whatever_came_of_it(monkeypatch, tmp_path: Path
         given.append(known)
         if fails:
             raise EngineError("the probe died")
-        return known, None
+        return replace(known, conclusive=False), None
 
-    monkeypatch.setattr("pilotfish.daemon.certify.certification.certify", certify)
-    monkeypatch.setattr(background, "fit_verifiers", lambda *given: (Certifiable(),))
-    job = background.json.loads(background.job_line(pin, options, Parity.LANE, ["llama"], 60.0))
     try:
-        assert background._certify(job) == 1
+        assert in_background(monkeypatch, pin, options, certify) == 1
     except EngineError:
         assert fails
     assert given == [known]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import GenerationRequest
@@ -75,6 +78,48 @@ def test_whoever_begins_to_look_in_the_middle_is_told_what_runs():
     assert kinds[0] == ("opened", True)
     assert kinds[-1] == ("ended", None)
     assert [kind for kind, _ in kinds].count("opened") == 1
+
+
+class Meanwhile(dict):
+    """The running requests of a feed; on another thread something happens as they change or are looked through."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__()
+        self.thread = threading.Thread(target=happens, daemon=True)
+
+    def _happen(self) -> None:
+        self.thread.start()
+        self.thread.join(0.2)  # it ends meanwhile unless it has to wait
+
+
+class AsOneOpens(Meanwhile):
+    def __setitem__(self, key: int, value: LiveRequest) -> None:
+        super().__setitem__(key, value)
+        self._happen()
+
+
+class AsTheyAreTold(Meanwhile):
+    def values(self) -> list[LiveRequest]:
+        running = list(super().values())
+        self._happen()
+        return running
+
+
+def test_whoever_begins_to_look_as_a_request_opens_is_told_of_it_once():
+    feed = LiveFeed()
+    feed.running = running = AsOneOpens(lambda: feed.watch(Sight.ROUNDS))
+    feed.open("curl", 2, ())
+    running.thread.join()
+    assert [event["kind"] for event in feed.take()] == ["opened"]
+
+
+def test_a_request_that_ends_as_a_viewer_is_told_of_it_ends_after_that():
+    feed = LiveFeed()
+    feed.running = running = AsTheyAreTold(lambda: request.ended(None, 0.0))
+    request = feed.open("curl", 2, ())
+    feed.watch(Sight.ROUNDS)
+    running.thread.join()
+    assert [event["kind"] for event in feed.take()] == ["opened", "ended"]
 
 
 def test_what_waits_has_bounds_and_what_is_lost_is_counted():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.certify.left_to_stock import Left
-from pilotfish.daemon.runner import loading, main
+from pilotfish.daemon.runner import lifetime, loading, main
 from pilotfish.daemon.runner.floor import NO_FLOOR, StockServer
 from pilotfish.daemon.runner.gain import NothingToGain
 from pilotfish.daemon.runner.launch_arguments import parse
@@ -78,6 +78,22 @@ def test_a_load_that_ends_well_is_told_to_it_before_the_runner_is_ready(monkeypa
     assert main._load(parse(["--model", "/m", "--port", "1"]), main._configured(floor), ready, floor) == loaded
     assert floor.events == ["loading /m", "loaded"]
     assert ready.is_set()
+
+
+async def test_a_server_that_cannot_be_set_up_is_a_failure_although_the_model_is_loaded(monkeypatch):
+    """Nobody knows of the model before the server answers."""
+    generator, ready = ScriptedGenerator(), threading.Event()
+
+    def serving(*given, **named):
+        assert ready.wait(10)
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(loading, "load", lambda *given, **named: (generator, card(generator.engine)))
+    monkeypatch.setattr(lifetime, "serving", serving)
+    words = ["--model", "/m", "--port", "0"]
+    ending = await main.serve(parse(words), words, ready)
+    assert "too many open files" in ending.failure
+    assert ending.stopped
 
 
 def test_an_exception_that_a_future_cannot_carry_is_another_one(monkeypatch):
