@@ -17,7 +17,7 @@ from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.happenings import KEPT, Happening
 from pilotfish.daemon.core.live import Sight
-from pilotfish.daemon.dashboard.account import Account, Cell
+from pilotfish.daemon.dashboard.account import Account
 from pilotfish.daemon.dashboard.history import AccountHistory, News
 from pilotfish.daemon.dashboard.page_token import PageToken
 from pilotfish.daemon.dashboard.shelf import Shelf
@@ -94,16 +94,13 @@ class Dashboard:
 
     async def _save(self) -> None:
         account, first = self.account, self.account.forget()
-        dirty, moved, happenings = account.dirty, account.moved, self._unsaved
-        if self._history is None or not (dirty or moved or happenings):
-            account.dirty, account.moved = set(), set()
+        added, moved, happenings = account.added, account.moved, self._unsaved
+        account.added, account.moved, self._unsaved = {}, set(), []
+        if self._history is None or not (added or moved or happenings):
             return
-        cells: dict[Cell, Any] = {cell: account.cells[cell] for cell in dirty if cell in account.cells}
         processes = {process: account.processes[process] for process in moved if process in account.processes}
-        account.dirty, account.moved, self._unsaved = set(), set(), []
-        if not await asyncio.to_thread(self._history.save, News(first, cells, processes, happenings)):
-            account.dirty |= dirty
-            account.moved |= moved
+        if not await asyncio.to_thread(self._history.save, News(first, added, processes, happenings)):
+            account.not_saved(added, moved)
             self._unsaved = [*happenings, *self._unsaved][-KEPT:]
 
     async def _telling(self) -> None:
