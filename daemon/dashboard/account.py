@@ -34,7 +34,7 @@ Seen = Mapping[str, Totals]  # by client
 
 
 class Account:
-    """Everything here belongs to the event loop. `added` and `moved` are what is not saved yet: amounts and processes."""
+    """Everything here belongs to the event loop. `added` amounts and `moved` processes are not saved yet."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now

@@ -59,16 +59,16 @@ class Dashboard:
         self.governor.reported.append(self.account.reported)
         self.governor.lived.append(self.viewers.lived)
         self.governor.happenings.add("daemon", "", "the daemon has started")
-        tasks = [asyncio.create_task(each, name="page") for each in (self._saving(), self._telling())]
+        ending = asyncio.Event()
+        saving, telling = (asyncio.create_task(each, name="page") for each in (self._saving(ending), self._telling()))
         try:
             yield
         finally:
             self.viewers.close()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            telling.cancel()
+            ending.set()  # no cancellation: a thread that writes goes on, beside the last save
+            await asyncio.gather(saving, telling, return_exceptions=True)
             await self.shelf.close()
-            await self._save()
 
     def events(self) -> list[dict[str, Any]]:
         """The last thousand things that happened, oldest first."""
@@ -87,9 +87,11 @@ class Dashboard:
         self._unsaved += self.governor.happenings.all()
         self.governor.happenings.remember(kept.happenings)
 
-    async def _saving(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_EVERY)
+    async def _saving(self, ending: asyncio.Event) -> None:
+        last = False
+        while not last:
+            with contextlib.suppress(TimeoutError):
+                last = await asyncio.wait_for(ending.wait(), SAVE_EVERY)
             await self._save()
 
     async def _save(self) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import json
 import re
+import threading
+import time
 from dataclasses import replace
 
 import aiohttp
@@ -18,8 +20,8 @@ from pilotfish.daemon.control.control_client import ControlClient, connected
 from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.core.totals import Standing, Totals
-from pilotfish.daemon.dashboard import page_token
-from pilotfish.daemon.dashboard.history import AccountHistory
+from pilotfish.daemon.dashboard import dashboard, page_token
+from pilotfish.daemon.dashboard.history import AccountHistory, News
 from pilotfish.daemon.dashboard.page_files import STATIC
 from pilotfish.daemon.dashboard.viewers import BACKLOG, MOST, PageMessage, Viewers
 from pilotfish.hooks.errors import RequestError
@@ -149,6 +151,24 @@ class TestWhatItSays:
         assert [totals.requests for totals in kept.cells.values()] == [2]
         assert len(kept.processes) == 1
         assert "the daemon has started" in [each.text for each in kept.happenings]
+
+    async def test_the_last_save_waits_for_one_that_still_writes(self, home, monkeypatch):
+        written, began, writing, together = AccountHistory.save, threading.Event(), threading.Lock(), []
+
+        def slowly(history: AccountHistory, news: News) -> bool:
+            together.append(writing.locked())
+            with writing:
+                began.set()
+                time.sleep(0.2)
+                return written(history, news)
+
+        monkeypatch.setattr(dashboard, "SAVE_EVERY", 0.01)
+        monkeypatch.setattr(AccountHistory, "save", slowly)
+        async with page(home) as shown:
+            assert await asyncio.to_thread(began.wait, 30)
+            shown.governor.happenings.add("daemon", "", "the last thing")
+        assert not any(together)
+        assert AccountHistory(home / "state").load().happenings[-1].text == "the last thing"
 
     async def test_switched_off_nothing_is_kept(self, home, socket):
         async with page(home, '[page]\nhost = "127.0.0.1:0"\nhistory = false\n') as shown:
