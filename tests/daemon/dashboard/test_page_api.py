@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import re
 import threading
 import time
+import webbrowser
 from dataclasses import replace
 
 import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
 
+from pilotfish.daemon.cli.open import command as open_command
 from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.control.control_client import ControlClient, connected
 from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.core.totals import Standing, Totals
-from pilotfish.daemon.dashboard import dashboard, page_token
+from pilotfish.daemon.dashboard import api, dashboard, page_token
 from pilotfish.daemon.dashboard.history import AccountHistory, News
 from pilotfish.daemon.dashboard.page_files import STATIC
 from pilotfish.daemon.dashboard.viewers import BACKLOG, MOST, PageMessage, Viewers
@@ -76,6 +80,25 @@ class TestWhoMay:
         assert (await shown.get("api/state"))[1]["may_change"] is True  # the session keeps the cookie
         async with aiohttp.ClientSession() as other, other.get(url) as response:
             assert response.status == 403
+
+    async def test_a_code_for_one_user_is_of_no_use_to_another_who_read_it(self, shown, socket, monkeypatch):
+        async with connected(socket) as session, session.post("/pilotfish/open", json={"user": 1000}) as response:
+            url = (await response.json())["url"]
+        for asker, status in ((1001, 403), (1000, 303), (1000, 403)):
+            monkeypatch.setattr(api, "owner_of", lambda peer, own, asker=asker: asker)
+            async with shown.http.get(url, allow_redirects=False) as response:
+                assert response.status == status
+
+    @pytest.mark.parametrize(("arguments", "status"), [((), 403), (("--print",), 303)])
+    async def test_open_hands_a_browser_what_only_its_user_can_use(self, shown, monkeypatch, arguments, status):
+        opened: list[str] = []
+        monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or True)
+        done = await asyncio.to_thread(CliRunner().invoke, open_command, arguments)
+        assert done.exit_code == 0, done.output
+        monkeypatch.setattr(api, "owner_of", lambda peer, own: os.getuid() + 1)
+        url = opened[0] if opened else done.stdout.split()[0]
+        async with shown.http.get(url, allow_redirects=False) as response:
+            assert response.status == status
 
     async def test_a_code_grows_old(self, tmp_path):
         now = 0.0
