@@ -241,4 +241,11 @@ def _json(value: Any, status: int = 200) -> web.Response:
 
 
 def _dump(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), default=str).encode()
+    try:
+        text = _ENCODER.encode(value)
+    except ValueError:  # a file has NaN or an infinity, which no browser reads: null
+        text = _ENCODER.encode(json.loads(json.dumps(value, default=str), parse_constant=lambda name: None))
+    return text.encode()
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=str, allow_nan=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import os
 import re
 import threading
@@ -141,6 +142,15 @@ class TestWhatItSays:
         await until(lambda: _model(shown, "qwen3:8b", "plain") is None)
         kinds = [(event["kind"], event["model"]) for event in (await shown.get("api/events"))[1]["events"]]
         assert [kind for kind, model in kinds if model] == ["loaded", "state", "unloaded"]
+
+    async def test_what_is_no_number_is_null(self, shown, monkeypatch):
+        async def certificates() -> list[dict]:
+            return [{"divergence": math.nan, "seconds": math.inf, "n_ctx": 4096}]
+
+        monkeypatch.setattr(shown.dashboard.shelf, "certificates", certificates)
+        async with shown.http.get(f"{shown.url}api/certificates") as response:
+            found = json.loads(await response.text(), parse_constant=pytest.fail)
+        assert found == {"certificates": [{"divergence": None, "seconds": None, "n_ctx": 4096}]}
 
     async def test_what_went_to_stock_is_told_with_its_reason(self, shown, home):
         decision_log.record(home / "state", "llama3.2:1b", "stock", "too little memory for the full context")
