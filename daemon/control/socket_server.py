@@ -22,6 +22,7 @@ from aiohttp import web
 from pilotfish.daemon.control.daemon_metrics import DaemonMetrics, metrics_routes
 from pilotfish.daemon.control.governor import ConnectedRunner, Governor
 from pilotfish.daemon.control.plans import Registration, Report
+from pilotfish.daemon.http.json_text import parse_object
 from pilotfish.hooks.errors import PilotfishError, RequestError
 
 log = logging.getLogger("pilotfish.daemon")
@@ -80,7 +81,7 @@ async def _report(request: web.Request) -> web.Response:
 
 async def _live(request: web.Request) -> web.Response:
     body = await _body(request)
-    events = body.get("events") if isinstance(body, dict) else None
+    events = body.get("events")
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise RequestError("not a list of events; is the runner of this version?")
     request.app[GOVERNOR].live(request.match_info["id"], events)
@@ -91,11 +92,8 @@ async def _status(request: web.Request) -> web.Response:
     return _json(request.app[GOVERNOR].status())
 
 
-async def _body(request: web.Request) -> Any:
-    try:
-        return json.loads(await request.read())
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is not JSON ({error}); send an object") from error
+async def _body(request: web.Request) -> dict[str, Any]:
+    return parse_object(await request.read())
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

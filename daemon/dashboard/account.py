@@ -34,13 +34,13 @@ Seen = Mapping[str, Totals]  # by client
 
 
 class Account:
-    """Everything here belongs to the event loop. `dirty` and `moved` are what changed since they were last saved."""
+    """Everything here belongs to the event loop. `added` amounts and `moved` processes are not saved yet."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self.cells: dict[Cell, Totals] = {}
         self.processes: dict[str, Seen] = {}  # what each runner had reported
-        self.dirty: set[Cell] = set()
+        self.added: dict[Cell, Totals] = {}
         self.moved: set[str] = set()
         self._summary: tuple[object, dict[str, Any]] = (None, {})  # and for which moment it holds
         self._changes = 0
@@ -70,7 +70,7 @@ class Account:
     def _add(self, model: str, client: str, added: Totals) -> None:
         cell = Cell(int(self._now() // HOUR), model, client)
         self.cells[cell] = self.cells.get(cell, Totals()) + added
-        self.dirty.add(cell)
+        self.added[cell] = self.added.get(cell, Totals()) + added
         self._changes += 1
         while len(self.cells) > MOST:
             self.cells.pop(min(self.cells))
@@ -79,7 +79,14 @@ class Account:
         """Drop what is older than is kept; the first hour that stays."""
         first = int(self._now() // HOUR) - 24 * DAYS
         self.cells = {cell: totals for cell, totals in self.cells.items() if cell.hour >= first}
+        self.added = {cell: totals for cell, totals in self.added.items() if cell in self.cells}
         return first
+
+    def not_saved(self, added: Mapping[Cell, Totals], moved: Iterable[str]) -> None:
+        """That these could not be saved: they are to be with what came since."""
+        for cell, totals in added.items():
+            self.added[cell] = totals + self.added.get(cell, Totals())
+        self.moved |= set(moved)
 
     def summary(self) -> dict[str, Any]:
         """Today and the last seven days: in all, by model and by client, JSON-ready."""

@@ -36,6 +36,7 @@ from pilotfish.daemon.dashboard.playground import PlaygroundTrial, compare
 from pilotfish.daemon.dashboard.viewers import PageMessage
 from pilotfish.daemon.http.gate import GateRefusal, gate, is_loopback
 from pilotfish.daemon.http.json_text import parse_object
+from pilotfish.daemon.http.peer_owner import owner_of
 from pilotfish.hooks.errors import PilotfishError, RequestError
 
 log = logging.getLogger("pilotfish.dashboard")
@@ -134,17 +135,22 @@ class PageApi:
     async def open(self, request: web.Request) -> web.Response:
         """Trade a code for the cookie."""
         token = self._dashboard.token
-        if not token.redeem(request.query.get("code", "")):
-            text = "This link was used already, or is older than a minute. Run `pilotfish open` again."
+        asker = await asyncio.to_thread(owner_of, *_ends(request))
+        if not token.redeem(request.query.get("code", ""), asker):
+            text = (
+                "This link was used already, is older than a minute, or is another user's. Run `pilotfish open` again."
+            )
             return web.Response(status=403, text=text)
         response = web.Response(status=303, headers={hdrs.LOCATION: f"{PREFIX}/"})
         response.set_cookie(COOKIE, token.value, max_age=COOKIE_SECONDS, path=PREFIX, httponly=True, samesite="Strict")
         return response
 
     async def new_code(self, request: web.Request) -> web.Response:
-        """`pilotfish open` asks for this: where the page is, with a code."""
-        url = self._dashboard.state.url
-        return _json({"url": url and f"{url}open?code={self._dashboard.token.code()}"})
+        """`pilotfish open` asks for this: where the page is, with a code, which may be for one user alone."""
+        url, user = self._dashboard.state.url, parse_object(await request.read() or b"{}").get("user")
+        if not (user is None or isinstance(user, int)):
+            raise RequestError("user: expected a user's number, or null")
+        return _json({"url": url and f"{url}open?code={self._dashboard.token.code(user)}"})
 
     async def state(self, request: web.Request) -> web.Response:
         """How things stand."""
@@ -214,6 +220,12 @@ async def _to_page(request: web.Request) -> web.Response:
     raise web.HTTPPermanentRedirect(f"{PREFIX}/")
 
 
+def _ends(request: web.Request) -> tuple[Any, Any]:
+    """The connection's: theirs and ours."""
+    transport = request.transport
+    return (transport.get_extra_info("peername"), transport.get_extra_info("sockname")) if transport else (None, None)
+
+
 def _event(message: PageMessage, allowed: bool) -> bytes:
     data = {**message.data, "may_change": allowed} if message.event == "state" else message.data
     return f"event: {message.event}\ndata: ".encode() + _dump(data) + b"\n\n"
@@ -229,4 +241,11 @@ def _json(value: Any, status: int = 200) -> web.Response:
 
 
 def _dump(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), default=str).encode()
+    try:
+        text = _ENCODER.encode(value)
+    except ValueError:  # a file has NaN or an infinity, which no browser reads: null
+        text = _ENCODER.encode(json.loads(json.dumps(value, default=str), parse_constant=lambda name: None))
+    return text.encode()
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=str, allow_nan=False)

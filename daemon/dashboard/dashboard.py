@@ -17,7 +17,7 @@ from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.happenings import KEPT, Happening
 from pilotfish.daemon.core.live import Sight
-from pilotfish.daemon.dashboard.account import Account, Cell
+from pilotfish.daemon.dashboard.account import Account
 from pilotfish.daemon.dashboard.history import AccountHistory, News
 from pilotfish.daemon.dashboard.page_token import PageToken
 from pilotfish.daemon.dashboard.shelf import Shelf
@@ -59,16 +59,16 @@ class Dashboard:
         self.governor.reported.append(self.account.reported)
         self.governor.lived.append(self.viewers.lived)
         self.governor.happenings.add("daemon", "", "the daemon has started")
-        tasks = [asyncio.create_task(each, name="page") for each in (self._saving(), self._telling())]
+        ending = asyncio.Event()
+        saving, telling = (asyncio.create_task(each, name="page") for each in (self._saving(ending), self._telling()))
         try:
             yield
         finally:
             self.viewers.close()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            telling.cancel()
+            ending.set()  # no cancellation: a thread that writes goes on, beside the last save
+            await asyncio.gather(saving, telling, return_exceptions=True)
             await self.shelf.close()
-            await self._save()
 
     def events(self) -> list[dict[str, Any]]:
         """The last thousand things that happened, oldest first."""
@@ -87,23 +87,22 @@ class Dashboard:
         self._unsaved += self.governor.happenings.all()
         self.governor.happenings.remember(kept.happenings)
 
-    async def _saving(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_EVERY)
+    async def _saving(self, ending: asyncio.Event) -> None:
+        last = False
+        while not last:
+            with contextlib.suppress(TimeoutError):
+                last = await asyncio.wait_for(ending.wait(), SAVE_EVERY)
             await self._save()
 
     async def _save(self) -> None:
         account, first = self.account, self.account.forget()
-        dirty, moved, happenings = account.dirty, account.moved, self._unsaved
-        if self._history is None or not (dirty or moved or happenings):
-            account.dirty, account.moved = set(), set()
+        added, moved, happenings = account.added, account.moved, self._unsaved
+        account.added, account.moved, self._unsaved = {}, set(), []
+        if self._history is None or not (added or moved or happenings):
             return
-        cells: dict[Cell, Any] = {cell: account.cells[cell] for cell in dirty if cell in account.cells}
         processes = {process: account.processes[process] for process in moved if process in account.processes}
-        account.dirty, account.moved, self._unsaved = set(), set(), []
-        if not await asyncio.to_thread(self._history.save, News(first, cells, processes, happenings)):
-            account.dirty |= dirty
-            account.moved |= moved
+        if not await asyncio.to_thread(self._history.save, News(first, added, processes, happenings)):
+            account.not_saved(added, moved)
             self._unsaved = [*happenings, *self._unsaved][-KEPT:]
 
     async def _telling(self) -> None:

@@ -47,10 +47,14 @@ class KeptHistory:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is to be written: whole rows. `first` is the first hour that stays."""
+    """What is to be written. `first` is the first hour that stays.
+
+    `added` are amounts, not sums: another daemon may have the same folder, and what could not be read at the start is
+    in the file all the same.
+    """
 
     first: int
-    cells: dict[Cell, Totals]
+    added: dict[Cell, Totals]
     processes: dict[str, Seen]
     happenings: Sequence[Happening]
 
@@ -105,11 +109,12 @@ class AccountHistory:
 
     def _write(self, database: sqlite3.Connection, news: News) -> None:
         marks = ", ".join("?" * (3 + len(_FIGURES)))
+        sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in _FIGURES)
         database.executemany(
-            f"REPLACE INTO account VALUES ({marks})",
+            f"INSERT INTO account VALUES ({marks}) ON CONFLICT (hour, model, client) DO UPDATE SET {sums}",
             [
                 (cell.hour, cell.model, cell.client, *(getattr(totals, name) for name in _FIGURES))
-                for cell, totals in news.cells.items()
+                for cell, totals in news.added.items()
             ],
         )
         database.executemany(

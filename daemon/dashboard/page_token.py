@@ -1,7 +1,8 @@
 """Who may change things and read answers on the page: whoever has the token, which lies in the state folder.
 
 `pilotfish open` asks for a code over the control socket, which only its owner can open. The code is good for one minute
-and one use; a browser trades it for a cookie, so that the token itself stands in no address.
+and one use; a browser trades it for a cookie, so that the token itself stands in no address. A browser that is started
+has the code on its command line, which all users of a machine can read: such a code is good for one user alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ FILE_NAME = "page-token"
 COOKIE = "pilotfish_page"
 HEADER = "X-Pilotfish-Token"
 CODE_SECONDS = 60.0
+ROOT = 0
 _MOST_CODES = 16
 
 
@@ -29,24 +31,29 @@ class PageToken:
     def __init__(self, state_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.value = _kept(state_dir / FILE_NAME)
         self._clock = clock
-        self._codes: dict[str, float] = {}  # until when each is good
+        self._codes: dict[str, tuple[float, int | None]] = {}  # until when each is good, and for which user
 
     def matches(self, given: str | None) -> bool:
         """Whether this is the token."""
         return given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self.value.encode())
 
-    def code(self) -> str:
-        """A new code."""
+    def code(self, user: int | None = None) -> str:
+        """A new code; with a `user`, no other one of this machine's can redeem it, but for root."""
         while len(self._codes) >= _MOST_CODES:
             self._codes.pop(next(iter(self._codes)))
         code = secrets.token_urlsafe(24)
-        self._codes[code] = self._clock() + CODE_SECONDS
+        self._codes[code] = (self._clock() + CODE_SECONDS, user)
         return code
 
-    def redeem(self, code: str) -> bool:
-        """Whether a code is good; it is not any more afterwards."""
-        until = self._codes.pop(code, None)
-        return until is not None and self._clock() < until
+    def redeem(self, code: str, by: int | None = None) -> bool:
+        """Whether a code is good; it is not any more afterwards. `by` is the user who asks, as far as that is known.
+
+        Another user than the code's does not use it up.
+        """
+        until, user = self._codes.get(code, (0.0, None))
+        if user is not None and by not in (user, ROOT, None):
+            return False
+        return self._codes.pop(code, None) is not None and self._clock() < until
 
 
 def _kept(path: Path) -> str:

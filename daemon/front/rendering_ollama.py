@@ -37,6 +37,7 @@ USUAL_PLACES = (
 )
 _OPTIONS = {"num_gpu": 0, "num_ctx": 512, "num_thread": 1}  # of twins: as little as can be
 _PATIENCE = 60.0  # seconds without a word until it counts as not starting
+_RENDERS_WITHIN = 60.0  # seconds, of which nearly all are for the load of a twin
 
 
 class UpstreamRenderer:
@@ -122,7 +123,13 @@ class RenderingOllama:
     async def __call__(self, model: ServedModel, messages: Sequence[Message], wish: ChatWish) -> str:
         await asyncio.to_thread(self._twins.write, model)
         client = await self._running()
-        return await client.rendered({**chat_body(model, messages, wish), "options": _OPTIONS, "keep_alive": "30m"})
+        body = {**chat_body(model, messages, wish), "options": _OPTIONS, "keep_alive": "30m"}
+        try:
+            async with asyncio.timeout(_RENDERS_WITHIN):
+                return await client.rendered(body)
+        except TimeoutError as error:
+            await self._give_up(client)
+            raise UpstreamAway(f"{self._binary} rendered no prompt in {_RENDERS_WITHIN:.0f} s; it is ended") from error
 
     async def aclose(self) -> None:
         """End the process."""
@@ -137,6 +144,13 @@ class RenderingOllama:
                 await self.aclose()
                 self._process, self._client = await self._start()
             return self._client
+
+    async def _give_up(self, hung: UpstreamClient) -> None:
+        """The next prompt is for another process, unless one has begun already."""
+        async with self._lock:
+            if self._client is hung:
+                await self.aclose()
+                self._client = None
 
     async def _start(self) -> tuple[ChildServer, UpstreamClient]:
         port = free_port()

@@ -231,6 +231,6 @@ def test_two_tabs_a_killed_runner_and_a_new_daemon(opened, served):
         opened.driver.switch_to.window(tab)
         opened.until("#connection", "Live")
     served.ask(COUNTING, 40)
-    wait_until(lambda: opened.text(f"{CARD} .state") in ("Speculates", "Plain for now"), "the model does not appear")
+    wait_until(lambda: opened.text(f"{CARD} .state") in ("Speculates", "Guesses paused"), "the model does not appear")
     assert opened.find(f"{CARD} .switch").is_enabled(), "the cookie is still good"
     assert [line for line in opened.console() if NETWORK not in line] == []

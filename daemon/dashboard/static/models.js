@@ -6,12 +6,12 @@ import { post } from "./connection.js";
 import { announce } from "./notice.js";
 
 const WORDS = {
-  active: "Speculates", parked: "Plain for now", plain: "Decodes plainly", off: "Switched off",
+  active: "Speculates", parked: "Guesses paused", plain: "Decodes plainly", off: "Switched off",
   stock: "On the stock server", cannot: "Cannot speculate", ready: "Ready, not loaded", unknown: "Not in the store",
 };
 const MEANINGS = {
   active: "Loaded. Guesses are tried wherever they save time.",
-  parked: "Guesses are tried again with every answer.",
+  parked: "That end was written plainly; the next answer tries guesses again.",
   ready: "It is loaded with its first request, and will speculate.",
 };
 const cards = new Map();

@@ -175,17 +175,18 @@ class TestRequests:
     @pytest.mark.parametrize(
         ("method", "route", "body", "status", "message"),
         [
-            ("POST", "/v1/runners", b"{", 400, "not JSON"),
+            ("POST", "/v1/runners", b"{", 400, "not valid JSON"),
             ("POST", "/v1/runners", b'{"pid": "x"}', 400, "not a registration"),
-            ("POST", "/v1/runners", b"[]", 400, "not a registration"),
-            ("POST", "/v1/runners", b"[" * 100_000, 400, "not JSON"),
+            ("POST", "/v1/runners", b"[]", 400, "must be a JSON object"),
+            ("POST", "/v1/runners", b"[" * 100_000, 400, "not valid JSON"),
             (
                 "POST",
                 "/v1/runners",
                 b'{"pid": Infinity, "port": 1, "model": "m", "started": 1}',
                 400,
-                "not a registration",
+                "Infinity is not a JSON number",
             ),
+            ("POST", "/v1/runners/99/live", b'{"events": [{"rate": NaN}]}', 400, "NaN is not a JSON number"),
             ("POST", "/v1/runners", b'{"pid": 1e400}', 400, "not a registration"),
             ("POST", "/v1/runners/99/report", b"{}", 400, "not a report"),
             ("GET", "/v1/else", b"", 404, "Not Found"),

@@ -85,6 +85,28 @@ def test_what_is_too_old_is_deleted(tmp_path):
     assert history.load().cells == {new: Totals(2)}
 
 
+def test_two_daemons_with_one_state_folder_add_up_in_the_same_hour(tmp_path):
+    cell, one, other = Cell(200, "a", "curl"), AccountHistory(tmp_path), AccountHistory(tmp_path)
+    one.save(News(0, {cell: Totals(1, 10, saved_seconds=1.0)}, {}, []))
+    other.save(News(0, {cell: Totals(2, 20, saved_seconds=-0.5)}, {}, []))
+    one.save(News(0, {cell: Totals(1, 5)}, {}, []))
+    assert one.load().cells == {cell: Totals(4, 35, saved_seconds=0.5)}
+
+
+def test_what_could_not_be_saved_is_with_what_came_since():
+    clock = Clock()
+    account = Account(clock)
+    account.reported(runner(), report(curl=Totals(1, 10)))
+    added, moved, account.added, account.moved = account.added, account.moved, {}, set()
+    account.reported(runner(), report(curl=Totals(3, 30)))
+    account.not_saved(added, moved)
+    assert list(account.added.values()) == [Totals(3, 30)]
+    assert account.moved == {"7-1.500"}
+    clock.at += (DAYS + 1) * DAY
+    account.forget()
+    assert account.added == {}
+
+
 def test_a_broken_file_is_put_aside(tmp_path):
     history = AccountHistory(tmp_path)
     history.path.write_bytes(b"no database at all" * 100)

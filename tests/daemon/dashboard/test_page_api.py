@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
+import os
 import re
+import threading
+import time
+import webbrowser
 from dataclasses import replace
 
 import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
 
+from pilotfish.daemon.cli.open import command as open_command
 from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.control.control_client import ControlClient, connected
 from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.daemon.core.live import Sight
 from pilotfish.daemon.core.totals import Standing, Totals
-from pilotfish.daemon.dashboard import page_token
-from pilotfish.daemon.dashboard.history import AccountHistory
+from pilotfish.daemon.dashboard import api, dashboard, page_token
+from pilotfish.daemon.dashboard.history import AccountHistory, News
 from pilotfish.daemon.dashboard.page_files import STATIC
 from pilotfish.daemon.dashboard.viewers import BACKLOG, MOST, PageMessage, Viewers
 from pilotfish.hooks.errors import RequestError
@@ -75,6 +82,25 @@ class TestWhoMay:
         async with aiohttp.ClientSession() as other, other.get(url) as response:
             assert response.status == 403
 
+    async def test_a_code_for_one_user_is_of_no_use_to_another_who_read_it(self, shown, socket, monkeypatch):
+        async with connected(socket) as session, session.post("/pilotfish/open", json={"user": 1000}) as response:
+            url = (await response.json())["url"]
+        for asker, status in ((1001, 403), (1000, 303), (1000, 403)):
+            monkeypatch.setattr(api, "owner_of", lambda peer, own, asker=asker: asker)
+            async with shown.http.get(url, allow_redirects=False) as response:
+                assert response.status == status
+
+    @pytest.mark.parametrize(("arguments", "status"), [((), 403), (("--print",), 303)])
+    async def test_open_hands_a_browser_what_only_its_user_can_use(self, shown, monkeypatch, arguments, status):
+        opened: list[str] = []
+        monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or True)
+        done = await asyncio.to_thread(CliRunner().invoke, open_command, arguments)
+        assert done.exit_code == 0, done.output
+        monkeypatch.setattr(api, "owner_of", lambda peer, own: os.getuid() + 1)
+        url = opened[0] if opened else done.stdout.split()[0]
+        async with shown.http.get(url, allow_redirects=False) as response:
+            assert response.status == status
+
     async def test_a_code_grows_old(self, tmp_path):
         now = 0.0
         token = page_token.PageToken(tmp_path, lambda: now)
@@ -117,6 +143,15 @@ class TestWhatItSays:
         kinds = [(event["kind"], event["model"]) for event in (await shown.get("api/events"))[1]["events"]]
         assert [kind for kind, model in kinds if model] == ["loaded", "state", "unloaded"]
 
+    async def test_what_is_no_number_is_null(self, shown, monkeypatch):
+        async def certificates() -> list[dict]:
+            return [{"divergence": math.nan, "seconds": math.inf, "n_ctx": 4096}]
+
+        monkeypatch.setattr(shown.dashboard.shelf, "certificates", certificates)
+        async with shown.http.get(f"{shown.url}api/certificates") as response:
+            found = json.loads(await response.text(), parse_constant=pytest.fail)
+        assert found == {"certificates": [{"divergence": None, "seconds": None, "n_ctx": 4096}]}
+
     async def test_what_went_to_stock_is_told_with_its_reason(self, shown, home):
         decision_log.record(home / "state", "llama3.2:1b", "stock", "too little memory for the full context")
         _, state = await shown.get("api/state")
@@ -149,6 +184,24 @@ class TestWhatItSays:
         assert [totals.requests for totals in kept.cells.values()] == [2]
         assert len(kept.processes) == 1
         assert "the daemon has started" in [each.text for each in kept.happenings]
+
+    async def test_the_last_save_waits_for_one_that_still_writes(self, home, monkeypatch):
+        written, began, writing, together = AccountHistory.save, threading.Event(), threading.Lock(), []
+
+        def slowly(history: AccountHistory, news: News) -> bool:
+            together.append(writing.locked())
+            with writing:
+                began.set()
+                time.sleep(0.2)
+                return written(history, news)
+
+        monkeypatch.setattr(dashboard, "SAVE_EVERY", 0.01)
+        monkeypatch.setattr(AccountHistory, "save", slowly)
+        async with page(home) as shown:
+            assert await asyncio.to_thread(began.wait, 30)
+            shown.governor.happenings.add("daemon", "", "the last thing")
+        assert not any(together)
+        assert AccountHistory(home / "state").load().happenings[-1].text == "the last thing"
 
     async def test_switched_off_nothing_is_kept(self, home, socket):
         async with page(home, '[page]\nhost = "127.0.0.1:0"\nhistory = false\n') as shown:
