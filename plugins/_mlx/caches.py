@@ -22,7 +22,7 @@ from mlx_lm.models.cache import (
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
-from pilotfish.plugins._mlx.quantized_cells import Quantized
+from pilotfish.plugins._mlx.setting import Quantized
 from pilotfish.plugins._mlx.window_cache import WindowCache
 
 SPARE = 256  # tokens that a window's ring holds besides: so much of what was read or answered can be taken back
