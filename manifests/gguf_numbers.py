@@ -28,6 +28,7 @@ def _constants() -> ModuleType:
         raise ImportError("the package gguf is not installed; run: pip install gguf")
     module = importlib.util.module_from_spec(found)
     sys.modules["gguf.constants"] = module  # what imports the package later has the same enums, not a second copy
+    vars(module)["constants"] = module  # and, as it takes all names from here, its own attribute of this name
     try:
         found.loader.exec_module(module)
     except BaseException:

@@ -112,7 +112,7 @@ class ModelConfig:
 
 def parse_manifest(data: bytes, name: ModelName, path: Path, modified: float = 0.0) -> Manifest:
     """Read a manifest's bytes. Raises BrokenModel naming the model and what is wrong."""
-    table = _object(data, f"manifest of {name} ({path})")
+    table = json_object(data, f"manifest of {name} ({path})")
     config = table.get("config")
     return Manifest(
         name=name,
@@ -126,7 +126,7 @@ def parse_manifest(data: bytes, name: ModelName, path: Path, modified: float = 0
 
 def parse_config(data: bytes, where: str) -> ModelConfig:
     """Read a config blob's bytes; fields of a wrong type count as absent. Raises BrokenModel for what is no object."""
-    table = _object(data, where)
+    table = json_object(data, where)
     draft = table.get("draft")
     return ModelConfig(
         model_format=_text(table, "model_format"),
@@ -147,15 +147,16 @@ def _draft(table: Mapping[str, Any]) -> DraftConfig:
     return DraftConfig(_text(table, "tensor_prefix"), _text(table, "architecture"), _text(table, "config"))
 
 
-def _object(data: bytes, where: str) -> Mapping[str, Any]:
+def json_object(data: bytes, where: str, remedy: str = "pull or create the model again") -> dict[str, Any]:
+    """The JSON object that `data` is. Raises BrokenModel, beginning with `where`, for anything else."""
     if not data.strip():
-        raise BrokenModel(f"{where} is empty; pull or create the model again")
+        raise BrokenModel(f"{where} is empty; {remedy}")
     try:
         table = json.loads(data)
     except (ValueError, RecursionError) as error:  # ValueError covers bad UTF-8 as well as bad JSON
-        raise BrokenModel(f"{where} is not JSON ({error}); pull or create the model again") from error
+        raise BrokenModel(f"{where} is not JSON ({error}); {remedy}") from error
     if not isinstance(table, dict):
-        raise BrokenModel(f"{where} is not a JSON object; pull or create the model again")
+        raise BrokenModel(f"{where} is not a JSON object; {remedy}")
     return table
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests.tensor_layers import COMPANIONS, TensorLayers
+from pilotfish.manifests.tensor_words import number_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,12 @@ class MLXFacts:
 def describe_tensors(layers: TensorLayers) -> MLXFacts:
     """Look at a model's headers and its config.json. Raises BrokenModel for a config.json that is broken."""
     config = layers.json("config.json") if layers.file("config.json") else {}
-    nested = config.get("text_config")
-    text: dict[str, Any] = nested if isinstance(nested, dict) else {}
     architecture = config.get("model_type")
-    context = text.get("max_position_embeddings", config.get("max_position_embeddings"))
     return MLXFacts(
         architecture if isinstance(architecture, str) else "",
         _quantization(layers),
         sum(_elements(layers, name) for name in layers.names if not _is_companion(layers, name)),
-        context if type(context) is int and context > 0 else 0,
+        number_in(config, "max_position_embeddings"),
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.errors import BrokenModel, ModelNotFound
+from pilotfish.manifests.manifest import json_object
 from pilotfish.manifests.safetensors import TensorPlace, places, read_header
 
 CONFIG = "config.json"
@@ -114,10 +114,4 @@ def _tensors(files: list[Path]) -> Iterator[tuple[str, FolderTensor]]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    try:
-        table = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise BrokenModel(f"{path} is not JSON ({error}); fetch the model again") from error
-    if not isinstance(table, dict):
-        raise BrokenModel(f"{path} is not a JSON object; fetch the model again")
-    return table
+    return json_object(path.read_bytes(), str(path), "fetch the model again")

@@ -6,7 +6,6 @@ only) and `x.weight.global_scale` (some nvfp4). `mlx_names` gives mlx-lm's names
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests import quantization as quant
 from pilotfish.manifests.layer_digests import naming, verified_before, verify_layers
-from pilotfish.manifests.manifest import DRAFT_PREFIX, DraftConfig, Layer, Manifest
+from pilotfish.manifests.manifest import DRAFT_PREFIX, DraftConfig, Layer, Manifest, json_object
 from pilotfish.manifests.quantization import Quantization
 from pilotfish.manifests.safetensors import BITS, TensorPlace, places, read_header
 from pilotfish.manifests.store import Store
@@ -137,14 +136,10 @@ class TensorLayers:
         try:
             if path.stat().st_size > MAX_JSON_BYTES:
                 raise BrokenModel(f"{where} is larger than {MAX_JSON_BYTES} bytes; pull the model again")
-            table = json.loads(path.read_bytes())
+            data = path.read_bytes()
         except OSError as error:
             raise BrokenModel(f"{where} ({path}) cannot be read ({error.strerror}); pull the model again") from error
-        except (ValueError, RecursionError) as error:
-            raise BrokenModel(f"{where} ({path}) is not JSON ({error}); pull the model again") from error
-        if not isinstance(table, dict):
-            raise BrokenModel(f"{where} ({path}) is not a JSON object; pull the model again")
-        return table
+        return json_object(data, f"{where} ({path})", "pull the model again")
 
     @property
     def quantization(self) -> Quantization | None:

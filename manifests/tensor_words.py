@@ -5,14 +5,12 @@ No blob of a tensor is looked at, so that a list of models costs little and one 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pilotfish.hooks.errors import BrokenModel
 from pilotfish.manifests import manifest as media
-from pilotfish.manifests.manifest import Manifest
+from pilotfish.manifests.manifest import Manifest, json_object
 from pilotfish.manifests.store import Store
 
 _TEMPLATE, _TOKENIZER_CONFIG, _CONFIG = "chat_template.jinja", "tokenizer_config.json", "config.json"
@@ -32,16 +30,18 @@ def read_tensor_words(manifest: Manifest, store: Store) -> TensorWords | None:
     if manifest.of_type(media.MODEL) or not manifest.of_type(media.TENSOR):
         return None
     config = _json(manifest, store, _CONFIG)
-    inner = config.get("text_config")
-    text = {**config, **inner} if isinstance(inner, Mapping) else config
     return TensorWords(
-        _template(manifest, store), _number(text, "max_position_embeddings"), _number(text, "hidden_size")
+        _template(manifest, store), number_in(config, "max_position_embeddings"), number_in(config, "hidden_size")
     )
 
 
-def _number(table: Mapping[str, Any], key: str) -> int:
-    found = table.get(key)
-    return found if type(found) is int and found > 0 else 0
+def number_in(config: Mapping[str, Any], key: str, default: int = 0) -> int:
+    """A positive whole number of a config.json: of the part that writes text where there are several, or of the whole;
+    `default` where neither has one."""
+    inner = config.get("text_config")
+    tables = (inner, config) if isinstance(inner, Mapping) else (config,)
+    found = (table.get(key) for table in tables)
+    return next((value for value in found if type(value) is int and value > 0), default)
 
 
 def _template(manifest: Manifest, store: Store) -> str:
@@ -49,18 +49,14 @@ def _template(manifest: Manifest, store: Store) -> str:
         return alone.decode("utf-8", "replace")
     found = _json(manifest, store, _TOKENIZER_CONFIG).get("chat_template")
     if isinstance(found, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, Mapping)}
-        found = named.get("default")
+        tables = [entry for entry in found if isinstance(entry, Mapping)]
+        found = next((table.get("template") for table in tables if table.get("name") == "default"), None)
     return found if isinstance(found, str) else ""
 
 
 def _json(manifest: Manifest, store: Store, name: str) -> Mapping[str, Any]:
     data = _file(manifest, store, name)
-    try:
-        table = json.loads(data) if data is not None else {}
-    except ValueError as error:
-        raise BrokenModel(f"{name} of {manifest.name} is no JSON ({error}); pull the model again") from error
-    return table if isinstance(table, dict) else {}
+    return {} if data is None else json_object(data, f"{name} of {manifest.name}", "pull the model again")
 
 
 def _file(manifest: Manifest, store: Store, name: str) -> bytes | None:

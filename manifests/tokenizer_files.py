@@ -17,6 +17,8 @@ from typing import Any
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.types import TokenizerPin
 from pilotfish.manifests.gguf_header import Value
+from pilotfish.manifests.manifest import json_object
+from pilotfish.manifests.tensor_words import number_in
 from pilotfish.manifests.tokenizer import DEFAULT_PRE, TokenizerFacts
 
 FORMAT = 1  # counted up when what enters the fingerprint changes
@@ -52,19 +54,14 @@ class TokenizerSettings:
     @property
     def n_vocab(self) -> int:
         """Rows of the model's embedding, which may be more than the tokenizer has ids."""
-        nested = self.model.get("text_config")
-        tables = (nested, self.model) if isinstance(nested, Mapping) else (self.model,)
-        found = (table.get("vocab_size") for table in tables)
-        return next((count for count in found if type(count) is int and 0 < count <= MAX_VOCAB), 0)
+        count = number_in(self.model, "vocab_size")
+        return count if count <= MAX_VOCAB else 0
 
 
 def read_layout(data: bytes, where: str) -> dict[str, Any]:
     """A tokenizer.json as an object. Raises BrokenModel, beginning with `where`, for anything else."""
-    try:
-        layout: Any = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise BrokenModel(f"{where} is no JSON ({error}); fetch the model again") from error
-    if not isinstance(layout, dict) or not isinstance(layout.get("model"), dict) or "type" not in layout["model"]:
+    layout = json_object(data, where, "fetch the model again")
+    if not isinstance(layout.get("model"), dict) or "type" not in layout["model"]:
         raise BrokenModel(f"{where} describes no tokenizer (no model.type); fetch the model again")
     return layout
 

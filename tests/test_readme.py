@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from click import Context
+
+from pilotfish.daemon.cli import cli
 from pilotfish.daemon.config.files import load
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.daemon.registry.registry import Registry
@@ -36,6 +39,32 @@ def test_every_linked_file_exists():
     linked = re.findall(r"\]\((?!https?://)([^)#]+)\)", README)
     assert linked
     assert [path for path in linked if not (ROOT / path).exists()] == []
+
+
+def test_every_linked_heading_exists():
+    linked = re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", README)
+    assert linked
+    assert [(path, heading) for path, heading in linked if heading not in headings(ROOT / (path or "README.md"))] == []
+
+
+def headings(path: Path) -> set[str]:
+    """Those of a page, as its links name them."""
+    found = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in found}
+
+
+def test_every_test_it_names_exists():
+    named = re.findall(r"`(tests/[^`]+)`", README)
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_command_it_shows_exists():
+    blocks = re.findall(r"^```sh$(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    inline = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE))
+    named = set(re.findall(r"(?:^|/|\| )pilotfish ([a-z][a-z-]*)", "\n".join([*blocks, *inline]), re.MULTILINE))
+    assert {"serve", "run", "overlay", "off"} <= named
+    assert named <= set(cli.list_commands(Context(cli)))
 
 
 def test_every_make_target_it_names_exists():

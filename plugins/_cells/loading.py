@@ -28,7 +28,6 @@ log = logging.getLogger("pilotfish.verifiers")
 NO_SNAPSHOTS = "there is no room for snapshots of its running state"
 NO_PADDING = "its memory cannot cut the padding of plain steps"
 REFUSED = "a context for wider forwards was refused: there may be too little memory"
-PLAIN = LaneCheck((1,), False, "")
 BESIDE = 128  # tokens of a prompt block where others may be answered, who get one token for each (docs/lab-notes.md)
 
 
@@ -43,16 +42,19 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
     try:
         contexts, setting = _contexts(dialect, model, pin, setting, lane, options)
         build = dialect.engine_pin(options.state_dir)
-        obstacle = model.obstacle(contexts[0])
-        found = _find_lane(dialect, contexts[0], pin, setting, options, build, obstacle) if lane is None else PLAIN
-        lane = _lane(found, setting, options) if lane is None else _narrowed(lane, obstacle, contexts[0], setting)
+        obstacle, experts = model.obstacle(contexts[0]), dialect.experts(pin)
+        fact = _lane_fact(contexts[0], pin, setting, options, build, experts)
+        if lane is None:
+            found = _find_lane(dialect, contexts[0], pin, setting, options, obstacle, fact, experts)
+            lane = _lane(found, setting, options)
+        else:
+            lane = _narrowed(lane, obstacle, contexts[0], setting)
         block = lane.prefill_block or options.batch_size
         if len(contexts) > 1:
             block = min(block, BESIDE)
         slots = [_slot(one, block, lane, can_rollback=not obstacle) for one in contexts]
         alone = obstacle or contexts[0].memory.restores  # what was taken back is forwarded again, alone
         joint = None if alone else joint_forward(contexts, contexts[0].max_width)
-        fact = _lane_fact(contexts[0], pin, setting, options, build, dialect.experts(pin))
         together = _together(joint, contexts, pin, lane, options, fact) if joint else {}
         return CellEngine(
             model,
@@ -153,8 +155,9 @@ def _find_lane(
     pin: TargetPin,
     setting: EngineSetting,
     options: EngineOptions,
-    build: EnginePin,
     obstacle: str,
+    fact: str,
+    experts: int,
 ) -> LaneCheck:
     if obstacle:
         return LaneCheck((1,), False, obstacle)
@@ -163,11 +166,10 @@ def _find_lane(
         return LaneCheck((1,), False, NO_SNAPSHOTS if context.max_width > 1 else REFUSED)
     remembered, stamp = Remembered(options.state_dir), stamp_of(pin.path)
     alone = dialect.one_row_differs(pin)
-    many = dialect.experts(pin)
-    fact = _lane_fact(context, pin, setting, options, build, many) + (" padded" if alone else "")
+    fact += " padded" if alone else ""
     if (known := _as_check(remembered.get(pin.path, fact, stamp), dialect.room)) is not None:
         return known
-    found = check(context, candidates, experts=many > 0, alone=alone)
+    found = check(context, candidates, experts=experts > 0, alone=alone)
     if found.complete:
         remembered.put(pin.path, fact, stamp, asdict(found))
     log.info("%s: widths %s in %s %s", pin.name, found.widths, setting.title, found.reason)

@@ -22,11 +22,12 @@ from mlx_lm.models.cache import (
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
-from pilotfish.plugins._mlx.quantized_cells import Quantized
+from pilotfish.plugins._mlx.setting import Quantized
 from pilotfish.plugins._mlx.window_cache import WindowCache
 
 SPARE = 256  # tokens that a window's ring holds besides: so much of what was read or answered can be taken back
 MIXED = "its memory has windows and running states, which are not taken back together here"
+UNEQUAL = "its memory has windows of several sizes, which are not taken back together here"
 
 
 def sequence_caches(model: Any, name: str, cells: int, block: int, quantized: Quantized | None) -> list[Any]:
@@ -71,14 +72,13 @@ def leaves(caches: Sequence[Any]) -> Iterator[Any]:
 
 
 def memory_of(caches: Sequence[Any], cells: int) -> CellMemory:
-    """What such caches can give back, where nothing is an obstacle."""
-    windows = [cache for cache in leaves(caches) if isinstance(cache, WindowCache)]
-    running = any(type(cache) is ArraysCache for cache in leaves(caches))
-    if running or not windows:
-        return CellMemory(running=True) if running else CELLS
-    widest = max(windows, key=lambda cache: cache.window)
-    ring = widest.ring if widest.ring < cells else 0
-    return CellMemory(window=widest.window, ring=ring, placed=True)
+    """What such caches can give back, where nothing is an obstacle: all windows, and their rings, are of one size."""
+    if any(type(cache) is ArraysCache for cache in leaves(caches)):
+        return CellMemory(running=True)
+    one = next((cache for cache in leaves(caches) if isinstance(cache, WindowCache)), None)
+    if one is None:
+        return CELLS
+    return CellMemory(window=one.window, ring=one.ring if one.ring < cells else 0, placed=True)
 
 
 def obstacle_of(caches: Sequence[Any]) -> str:
@@ -87,8 +87,10 @@ def obstacle_of(caches: Sequence[Any]) -> str:
     unknown = sorted({type(cache).__name__ for cache in leaves(caches) if type(cache) not in known})
     if unknown:
         return f"its cache ({', '.join(unknown)}) can be neither cut nor written back here"
-    kinds = {type(cache) for cache in leaves(caches)}
-    return MIXED if {WindowCache, ArraysCache} <= kinds else ""
+    windows = {cache.window for cache in leaves(caches) if isinstance(cache, WindowCache)}
+    if windows and any(type(cache) is ArraysCache for cache in leaves(caches)):
+        return MIXED
+    return UNEQUAL if len(windows) > 1 else ""  # each forgets at another length, a `CellMemory` tells of one
 
 
 def arrays_of(caches: Sequence[Any]) -> list[Any]:

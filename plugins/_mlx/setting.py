@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting
-from pilotfish.plugins._mlx.quantized_cells import Quantized
 
 FLOATS = ("f16", "bf16", "f32")  # cells are what the model computes with, whichever of these is asked for
 BITS = {"q8_0": 8, "q4_0": 4}
 _GROUPS = (64, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """Keys and values of `bits` bits, `group_size` of which share a scale."""
+
+    bits: int
+    group_size: int
 
 
 def exact_setting(options: EngineOptions) -> EngineSetting:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pilotfish.hooks.types import EngineOptions, Footprint, TargetPin
 from pilotfish.manifests.tensor_layers import TensorLayers
+from pilotfish.manifests.tensor_words import number_in
 
 _WORK = 4  # rows of a block's activations and of its scores that are there at once
 _BITS = 17  # of a number in a cache, half a bit of scales among them, where nothing else is said
@@ -30,19 +29,17 @@ class ModelSizes:
     def of(cls, layers: TensorLayers) -> ModelSizes:
         """Raises BrokenModel."""
         config = layers.json("config.json")
-        nested = config.get("text_config")
-        tables = (nested, config) if isinstance(nested, Mapping) else (config,)
-        heads = _number(tables, "num_attention_heads", 1)
-        hidden = _number(tables, "hidden_size")
+        heads = number_in(config, "num_attention_heads", 1)
+        hidden = number_in(config, "hidden_size")
         return cls(
-            layers=_number(tables, "num_hidden_layers"),
+            layers=number_in(config, "num_hidden_layers"),
             heads=heads,
-            kv_heads=_number(tables, "num_key_value_heads", heads),
-            head=_number(tables, "head_dim", hidden // heads),
+            kv_heads=number_in(config, "num_key_value_heads", heads),
+            head=number_in(config, "head_dim", hidden // heads),
             hidden=hidden,
-            n_vocab=_number(tables, "vocab_size"),
-            trained=_number(tables, "max_position_embeddings"),
-            experts=max(_number(tables, key) for key in ("num_experts", "num_local_experts", "n_routed_experts")),
+            n_vocab=number_in(config, "vocab_size"),
+            trained=number_in(config, "max_position_embeddings"),
+            experts=max(number_in(config, key) for key in ("num_experts", "num_local_experts", "n_routed_experts")),
         )
 
 
@@ -56,8 +53,3 @@ def footprint_of(pin: TargetPin, sizes: ModelSizes, options: EngineOptions, *, w
     cells = 2 * sizes.layers * sizes.kv_heads * sizes.head * options.n_ctx * bits // 8
     block = options.batch_size * (_WORK * sizes.hidden + sizes.heads * options.n_ctx) * _WORK
     return Footprint(weights * (2 if widened else 1), options.slots * cells + block + 4 * sizes.n_vocab)
-
-
-def _number(tables: tuple[Mapping[str, Any], ...], key: str, default: int = 0) -> int:
-    found = (table.get(key) for table in tables)
-    return next((value for value in found if type(value) is int and value > 0), default)

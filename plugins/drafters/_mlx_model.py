@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from mlx_lm.utils import load_model
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.manifests.tensor_layers import TensorLayers
+from pilotfish.plugins._mlx.caches import leaves
 from pilotfish.plugins._mlx.weights import build_model
 from pilotfish.plugins.drafters._drafter_thread import DrafterThread
 from pilotfish.plugins.drafters._mlx_device import device_of, float_type
@@ -62,7 +63,7 @@ class MLXModel:
 
     def _warm_up(self) -> None:
         self._cut(0)
-        fixed = sorted({type(cache).__name__ for cache in _leaves(self._cache) if not _trims(cache, self.n_ctx)})
+        fixed = sorted({type(cache).__name__ for cache in leaves(self._cache) if not _trims(cache, self.n_ctx)})
         if fixed:
             raise EngineError(
                 f"{self._name} cannot draft: its cache ({', '.join(fixed)}) cannot be trimmed anywhere within "
@@ -102,15 +103,6 @@ def load(path: Path, device: str) -> tuple[Any, Any]:
 def free() -> None:
     """Give the memory of dropped arrays back to the system."""
     mx.clear_cache()
-
-
-def _leaves(caches: Any) -> Iterator[Any]:
-    for cache in caches:
-        inner = getattr(cache, "caches", None)
-        if inner is None:
-            yield cache
-        else:
-            yield from _leaves(inner)
 
 
 def _trims(cache: Any, n_ctx: int) -> bool:

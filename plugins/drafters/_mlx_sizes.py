@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.errors import BrokenModel
+from pilotfish.manifests.manifest import json_object
 from pilotfish.manifests.safetensors import BITS
 from pilotfish.manifests.tensor_layers import TensorLayers
+from pilotfish.manifests.tensor_words import number_in
 from pilotfish.plugins.drafters._gguf_shape import ModelShape
 
 QUANTIZED = ("Q4_0", "Q4_1", "Q8_0")  # what MLX keeps of a GGUF as it is
@@ -56,7 +57,7 @@ def sizes_of_layers(layers: TensorLayers, float_size: int) -> Sizes:
     """Of a model in the store. Raises BrokenModel."""
     config = layers.json("config.json")
     weights = sum(math.prod(layers.shape(name)) * _width(layers.dtype(name), float_size) for name in layers.names)
-    return _sizes(config.get("text_config", config), weights)
+    return _sizes(config, weights)
 
 
 def _width(kind: str, float_size: int) -> int:
@@ -66,30 +67,21 @@ def _width(kind: str, float_size: int) -> int:
 
 def _sizes(config: Mapping[str, Any], weights: int) -> Sizes:
     """What config.json leaves out is taken from what it says, as the models do."""
-
-    def number(key: str, default: int) -> int:
-        value = config.get(key)
-        return value if isinstance(value, int) and value > 0 else default
-
-    heads = number("num_attention_heads", 1)
-    head = number("head_dim", number("hidden_size", 0) // heads)
+    heads = number_in(config, "num_attention_heads", 1)
+    head = number_in(config, "head_dim", number_in(config, "hidden_size") // heads)
     return Sizes(
         weights=weights,
-        cell=2 * number("num_hidden_layers", 0) * number("num_key_value_heads", heads) * head,
+        cell=2 * number_in(config, "num_hidden_layers") * number_in(config, "num_key_value_heads", heads) * head,
         heads=heads,
-        n_vocab=number("vocab_size", 0),
-        trained=number("max_position_embeddings", 0),
+        n_vocab=number_in(config, "vocab_size"),
+        trained=number_in(config, "max_position_embeddings"),
     )
 
 
 def _read_config(folder: Path) -> Mapping[str, Any]:
-    """A folder's config.json; of a model with several parts the one that writes text."""
-    path = folder / "config.json"
+    path, remedy = folder / "config.json", "give the folder of an MLX model"
     try:
-        found = json.loads(path.read_bytes())
-        config = found.get("text_config", found)
-        if not isinstance(config, dict):
-            raise TypeError("no table of settings")
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise BrokenModel(f"{path} cannot be read ({error}); give the folder of an MLX model") from error
-    return config
+        data = path.read_bytes()
+    except OSError as error:
+        raise BrokenModel(f"{path} cannot be read ({error}); {remedy}") from error
+    return json_object(data, str(path), remedy)

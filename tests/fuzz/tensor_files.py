@@ -16,6 +16,9 @@ from pilotfish.manifests.store import Store
 from pilotfish.manifests.tensor_folder import read_folder
 from pilotfish.manifests.tensor_import import plan_blobs
 from pilotfish.manifests.tensor_layers import TensorLayers
+from pilotfish.manifests.tensor_words import read_tensor_words
+from pilotfish.plugins._mlx.sizes import ModelSizes
+from pilotfish.plugins.drafters._mlx_sizes import sizes_of_layers
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.reading import Files
 from tests.manifests.builders import safetensors_bytes, write_model
@@ -71,7 +74,8 @@ class Tensors(Files):
 
 
 class Tokenizers(Files):
-    """A tokenizer.json, and as well a tokenizer_config.json and a config.json with the same bytes."""
+    """A tokenizer.json, and as well a tokenizer_config.json and a config.json with the same bytes: all that is read of
+    them without a library."""
 
     name = "tokenizers"
 
@@ -89,6 +93,7 @@ class Tokenizers(Files):
             "eos_token_id": 2,
             "vocab_size": 4,
             "text_config": {"vocab_size": 4, "max_position_embeddings": 512},
+            "chat_template": [{"name": "rag"}, {"name": "default", "template": "x"}],
         }
 
     def sound(self) -> bytes:
@@ -100,11 +105,17 @@ class Tokenizers(Files):
     def read(self, data: bytes) -> None:
         names = ("tokenizer.json", "tokenizer_config.json", "config.json")
         layers = [(media.TENSOR, safetensors_bytes("x"), "x"), *((media.JSON, data, name) for name in names)]
-        path = write_model(self.folder, "tokens", layers)
+        path, store = write_model(self.folder, "tokens", layers), Store(self.folder)
+        manifest = store.manifest("tokens")
         with contextlib.suppress(PilotfishError):
-            pin_model(Store(self.folder), "tokens", None)
+            pin_model(store, "tokens", None)
+        with contextlib.suppress(PilotfishError):
+            read_tensor_words(manifest, store)
+        for sizes in (ModelSizes.of, lambda tensors: sizes_of_layers(tensors, 4)):
+            with contextlib.suppress(PilotfishError):
+                sizes(TensorLayers.of(manifest, store))
         path.unlink()
-        for blob in Store(self.folder).blobs.iterdir():
+        for blob in store.blobs.iterdir():
             blob.unlink()
 
 

@@ -17,6 +17,13 @@ def test_there_is_one_copy_of_the_enums(order):
     assert done.stdout.strip() == "True", done.stderr
 
 
+@pytest.mark.parametrize("order", [(OURS, PACKAGE), (PACKAGE, OURS)])
+def test_the_package_is_whole(order):
+    code = "; ".join([*order, "print(gguf.constants.GGUFValueType is gguf_numbers.GGUFValueType)"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "True", done.stderr
+
+
 def test_the_package_is_not_imported_for_them():
     code = f"{OURS}; import sys; print('gguf' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

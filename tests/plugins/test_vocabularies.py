@@ -123,8 +123,9 @@ def test_bytes_and_spaces_are_spelt_as_such(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("{", "is no JSON"),
-        ("[]", "describes no tokenizer"),
+        ("{", "is not JSON"),
+        ("[]", "is not a JSON object"),
+        ("{}", "describes no tokenizer"),
         ({"model": {"type": "WordPiece", "vocab": {}}, "decoder": {"type": "WordPiece"}}, "do not spell text exactly"),
         ({"model": {"type": "BPE"}, "decoder": {"type": "ByteLevel"}}, "is no usable tokenizer.json"),
     ],

@@ -53,8 +53,9 @@ async def test_one_pulled_again_is_another_model_to_load(store):
     assert len(set(keys)) == 2
 
 
-async def test_a_file_that_is_no_json_is_named(store):
-    write_model(store.root, "mlx", [TENSOR, *files(config="{")], CONFIG)
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000], ids=["cut off", "no object", "too deep"])
+async def test_a_file_that_is_no_json_object_is_named(store, text):
+    write_model(store.root, "mlx", [TENSOR, *files(config=text)], CONFIG)
     with pytest.raises(BrokenModel, match=r"config\.json of mlx"):
         await Catalog(store).find("mlx")
 

@@ -223,6 +223,23 @@ def test_where_windows_and_states_are_mixed_it_decodes_plainly_and_says_why(engi
     assert course(engine, random_ids(40), 8)[0] == plain
 
 
+@pytest.mark.parametrize("other", [tiny.WINDOW + 1, 4096], ids=["both rings are smaller", "one holds the context"])
+def test_where_windows_have_several_sizes_it_decodes_plainly_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, pinned: PinOf, other: int
+) -> None:
+    from mlx_lm.models import llama
+    from mlx_lm.models.cache import RotatingKVCache
+
+    sizes = (tiny.WINDOW, other)
+    monkeypatch.setattr(llama.Model, "make_cache", lambda model: [RotatingKVCache(size) for size in sizes])
+    engine = MLXVerifier().load(pinned("windows"), None, EngineOptions(n_ctx=512, batch_size=BLOCK))
+    assert engine.lane.widths == (1,)
+    assert "windows of several sizes" in engine.lane.reason
+    assert course(engine, random_ids(400), 4, cache_prompt=True)[1] == 0
+    assert course(engine, random_ids(400), 4, cache_prompt=True)[1] == 0, "what is kept would depend on drafts"
+    engine.close()
+
+
 def test_a_cache_of_an_unknown_class_is_named(monkeypatch: pytest.MonkeyPatch, pinned: PinOf) -> None:
     from mlx_lm.models import llama
     from mlx_lm.models.cache import ChunkedKVCache
