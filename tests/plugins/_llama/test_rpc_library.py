@@ -1,0 +1,23 @@
+"""libggml-rpc beside a libllama: found, or named with the way to get it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pilotfish.hooks.errors import EngineError
+from pilotfish.plugins._llama.rpc_library import RpcLibrary, rpc_library_in
+
+
+def test_a_folder_without_it_is_named_with_the_way_to_get_it(tmp_path):
+    (tmp_path / "libllama.so").touch()
+    assert rpc_library_in(tmp_path) is None
+    with pytest.raises(EngineError, match=r"holds no libggml-rpc.*pilotfish rpc-build.*\[engine\] libllama"):
+        RpcLibrary(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["libggml-rpc.so", "libggml-rpc.dylib"])
+def test_one_that_cannot_be_loaded_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes(b"no library")
+    assert rpc_library_in(tmp_path) == tmp_path / name
+    with pytest.raises(EngineError, match=rf"{name} cannot be loaded.*pilotfish rpc-build --output"):
+        RpcLibrary(tmp_path)
