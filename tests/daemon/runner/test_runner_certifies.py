@@ -18,7 +18,7 @@ ASKED = {"prompt": "One day a fox and a crow", "n_predict": 24, "temperature": 0
 
 def certificate(folder: Path) -> dict:
     """The certificate in the state folder, once there is one."""
-    [path] = wait_until(lambda: list(folder.glob("certificates/*.json")), "no certificate was made", seconds=30)
+    [path] = wait_until(lambda: list(folder.glob("certificates/*.json")), "no certificate was made", seconds=240)
     return json.loads(path.read_text())
 
 
@@ -33,7 +33,7 @@ def test_idle_then_certificate_then_reload(smollm2_path, tmp_path, monkeypatch):
     write_tiny_llama(model, smollm2_path)
     monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
     config = tmp_path / "pilotfish.toml"
-    config.write_text("[engine]\ncertify_idle_s = 1\ncertify_budget_s = 4\n")
+    config.write_text("[engine]\ncertify_idle_s = 1\ncertify_budget_s = 40\n")
     env = {"PILOTFISH_STATE": str(tmp_path / "state"), "PILOTFISH_CONFIG": str(config)}
     flags = ("-c", "512", "-t", "1")
 
