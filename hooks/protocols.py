@@ -26,7 +26,8 @@ A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Wha
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`, `AsksForHidden`, of its
 sessions `TakesHidden`; `CountsDrafterIds`; `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`,
 `TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`,
-`RestoresStates`, `RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast` and `HasHidden`; of its sessions,
+`RestoresStates`, `RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast`, `SpansMachines` and
+`HasHidden`; of its sessions,
 `ShiftsContext` and `GivesHidden`; of its probes, `ReadsLogits`, `StepsTogether`, `ReadsPromptsApart`, `TellsEdges`,
 `RestoresStates` and `InspectsForwards`.
 """
@@ -56,6 +57,7 @@ from pilotfish.hooks.target_capabilities import (
     RemembersConversations,
     RestoresStates,
     SlotSession,
+    SpansMachines,
     VerifiesTogether,
 )
 from pilotfish.hooks.verifier import (
@@ -100,6 +102,7 @@ __all__ = [
     "ServesSessions",
     "ShiftsContext",
     "SlotSession",
+    "SpansMachines",
     "SpeaksVocabulary",
     "StepsTogether",
     "TakesHidden",

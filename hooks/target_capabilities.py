@@ -119,3 +119,22 @@ class ReadsPromptsFast(Protocol):
     def prompts_read(self) -> str:
         """Where long prompts are read, and why, for a person; safe from any thread."""
         ...
+
+
+@runtime_checkable
+class SpansMachines(Protocol):
+    """An engine that may have layers computed on other machines. Where one of those is lost, the process is, too."""
+
+    @property
+    def far_ends(self) -> tuple[str, ...]:
+        """Where they are reached, as host:port; none where all is computed here."""
+        ...
+
+    def gone(self) -> tuple[str, ...]:
+        """Those of them to which there is no connection any more: the next forward would end the process."""
+        ...
+
+    def when_lost(self, call: Callable[[str], None]) -> None:
+        """Have `call` told why nothing is computed any more: from a thread of the engine's, and the process ends when
+        it returns."""
+        ...

@@ -196,6 +196,16 @@ class EnginePin:
     fingerprint: str
 
 
+class FarEnd(NamedTuple):
+    """Another machine that computes layers: where it is reached, as host:port, and what computes there, in one line."""
+
+    endpoint: str
+    pin: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.endpoint} ({self.pin})" if self.pin else self.endpoint
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """How a verifier is asked to load a model. Everything the launch did not set keeps the engine's default."""
@@ -211,6 +221,9 @@ class EngineOptions:
     cache_type_k: str | None = None  # set only when the user asked for it
     cache_type_v: str | None = None
     flash_attention: bool | None = None
+    far_ends: tuple[FarEnd, ...] = ()  # other machines that compute layers, too; an engine without such computes here
+    tensor_split: tuple[float, ...] = ()  # each device's share of the layers, far ends first; empty: by free memory
+    far_end_deadline: float = 60.0  # seconds without any progress after which far ends count as lost
     state_dir: Path | None = None  # where checks already made are remembered; None: remember nothing
 
 

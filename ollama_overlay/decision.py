@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
@@ -91,20 +91,25 @@ def _decide(
 ) -> Decision:
     if switched_off("PILOTFISH"):  # the script looks too, before it starts Python
         return Decision(False, model, f"PILOTFISH={variable('PILOTFISH')} is set")
-    if reason := _switched_off(config, blob):
+    own = config.for_models([user.name.full for user in blob.users] if blob else [])
+    far = bool(own.engine.rpc)  # no stock server reaches far ends, and what is spread over them is too large for here
+    if not far and (reason := _switched_off(config, blob)):
         return Decision(False, model, reason)
     if not path.is_absolute():
         return Decision(False, model, f"{path} is a relative path; give OLLAMA_MODELS to Ollama as an absolute one")
     launch = parse(argv)
-    config = config.for_models([user.name.full for user in blob.users] if blob else [])
+    config = own
     engines = [engine for engine in config.engines if has_package(ENGINE_PACKAGES[engine])]
     if not engines:
         packages = " or ".join(ENGINE_PACKAGES[engine] for engine in config.engines)
         remedies = ", or: ".join(ENGINES[engine] for engine in config.engines)
         return Decision(False, model, f"{packages} is not installed; run: {remedies}")
-    if reason := _damaged(path, blob, state_dir) or Attempts(state_dir, path).reason() or _changed(blob, state_dir):
+    crashed = "" if far else Attempts(state_dir, path).reason()
+    if reason := _damaged(path, blob, state_dir) or crashed or _changed(blob, state_dir):
         return Decision(False, model, reason)
     runner = _runner(model, config, engines, state_dir)
+    if far:
+        return replace(runner, reason=f"{runner.reason}, over {', '.join(config.engine.rpc)}")
     if (found := _left(launch, config, state_dir)) is None:
         return runner
     under, left = found

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pilotfish.daemon.config.types import LIBLLAMA
 from pilotfish.manifests.remembered import Remembered, stamp_of
 from pilotfish.ollama_overlay.known_abi import DESCRIBED, MADE_FOR, PACKAGE
 from pilotfish.ollama_overlay.shim_script import LIBRARY_FOLDER, LIBRARY_PATH
@@ -42,6 +43,9 @@ class Libllama:
 
 def choose(wanted: str, folder: Path, state_dir: Path) -> Libllama:
     """The libllama to load; `wanted` is `engine.libllama`, `folder` has Ollama's."""
+    if wanted not in LIBLLAMA:  # a folder; the runner takes it from the config
+        misfit = unfit(Path(wanted), state_dir)
+        return Libllama(not misfit, False, f"the libllama in {wanted}" + (f" does not fit: {misfit}" if misfit else ""))
     own = has_own_library()
     if wanted != "ollama" and own:
         return Libllama(True, False, f"the libllama of {PACKAGE}")

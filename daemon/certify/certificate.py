@@ -69,7 +69,7 @@ def identity_of(
     return Identity(
         weights=tuple(weight.digest for weight in pin.weights),
         engines=tuple(sorted(engines.items())),
-        device=device_name() if options.main_gpu is None else f"{device_name()}, accelerator {options.main_gpu} alone",
+        device=_device(options),
         threads=options.threads,
         gpu_layers=options.gpu_layers,
         cache_type_k=options.cache_type_k,
@@ -79,6 +79,18 @@ def identity_of(
         parity=parity,
         slots=options.slots,
     )
+
+
+def _device(options: EngineOptions) -> str:
+    """All that computes: this machine, of its accelerators which one, and the far ends with their shares."""
+    parts = [device_name()]
+    if options.main_gpu is not None:
+        parts.append(f"accelerator {options.main_gpu} alone")
+    if options.far_ends:
+        parts.append(f"far ends {', '.join(map(str, options.far_ends))}")
+    if options.tensor_split:
+        parts.append(f"split {':'.join(f'{share:g}' for share in options.tensor_split)}")
+    return ", ".join(parts)
 
 
 def identity_for(

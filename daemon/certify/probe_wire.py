@@ -13,7 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin, TokenizerPin, WeightPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, FarEnd, Lane, TargetPin, TokenizerPin, WeightPin
 
 PAYLOAD = "bytes"  # key of an answer: how many raw bytes follow its line
 BROKEN = "broken"  # key of an error: the engine does not take the model
@@ -100,4 +100,9 @@ def options_to_json(options: EngineOptions) -> dict[str, Any]:
 def options_from_json(table: dict[str, Any]) -> EngineOptions:
     """The inverse of `options_to_json`."""
     state_dir = table["state_dir"]
-    return EngineOptions(**{**table, "state_dir": Path(state_dir) if state_dir else None})
+    read = {
+        "state_dir": Path(state_dir) if state_dir else None,
+        "far_ends": tuple(FarEnd(*far_end) for far_end in table["far_ends"]),
+        "tensor_split": tuple(table["tensor_split"]),
+    }
+    return EngineOptions(**{**table, **read})

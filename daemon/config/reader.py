@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +28,7 @@ from pilotfish.daemon.config.types import (
     Verifiers,
     model_key,
 )
+from pilotfish.daemon.farends.far_address import far_addresses
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
 from pilotfish.hooks.types import Parity
 from pilotfish.manifests.names import ModelName
@@ -43,7 +45,7 @@ def parse(table: Mapping[str, Any], path: Path | None = None) -> Config:
         verifiers=Verifiers(top.section("verifiers").tables()),
         models=_models(top.section("models")),
         plugins=_plugins(top.section("plugins"), base),
-        engine=_engine(top.section("engine")),
+        engine=_engine(top.section("engine"), base),
         daemon=_daemon(top.section("daemon"), base),
         front=_front(top.section("front")),
         page=_page(top.section("page")),
@@ -62,14 +64,14 @@ def to_table(config: Config) -> dict[str, Any]:
         "verifiers": dict(config.verifiers.tables),
         "models": {name: _said(settings) for name, settings in config.models.items()},
         "plugins": {"folders": [str(folder) for folder in config.plugins.folders]},
-        "engine": asdict(config.engine),
+        "engine": _said(config.engine),
         "daemon": {"socket": str(config.daemon.socket or "")},
         "front": asdict(config.front),
         "page": asdict(config.page),
     }
 
 
-def _said(settings: ModelSettings) -> dict[str, Any]:
+def _said(settings: ModelSettings | Engine) -> dict[str, Any]:
     said = {key: value for key, value in asdict(settings).items() if value is not None}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in said.items()}
 
@@ -121,6 +123,7 @@ def _model(section: Section) -> ModelSettings:
         drafters=section.strings("drafters", ()) if "drafters" in section else None,
         parity=Parity(section.choice("parity", "", list(Parity))) if "parity" in section else None,
         max_width=section.whole("max_width", 1, 1, MAX_WIDTH) if "max_width" in section else None,
+        rpc=_far_ends(section) if "rpc" in section else None,
     )
     section.warn_unknown()
     return read
@@ -132,20 +135,38 @@ def _plugins(section: Section, base: Path) -> Plugins:
     return plugins
 
 
-def _engine(section: Section) -> Engine:
+def _engine(section: Section, base: Path) -> Engine:
     default = Engine()
     engine = Engine(
         choice=section.choice("choice", default.choice, CHOICES),
-        libllama=section.choice("libllama", default.libllama, LIBLLAMA),
+        libllama=_libllama(section, default.libllama, base),
         sidecar_idle_s=section.whole("sidecar_idle_s", default.sidecar_idle_s, 0, 86_400),
         certify_idle_s=section.whole("certify_idle_s", default.certify_idle_s, 0, 86_400),
         certify_budget_s=section.whole("certify_budget_s", default.certify_budget_s, 0, 86_400),
         prompts=section.choice("prompts", default.prompts, PROMPTS),
         cache_ram_share=section.real("cache_ram_share", default.cache_ram_share, 0.0, 1.0),
         cache_disk_mib=section.whole("cache_disk_mib", default.cache_disk_mib, 0, 1 << 30),
+        rpc=_far_ends(section),
+        tensor_split=section.reals("tensor_split", default.tensor_split, 0.0, 1e6),
+        rpc_deadline_s=section.whole("rpc_deadline_s", default.rpc_deadline_s, 1, 86_400),
+        rpc_fallback=section.flag("rpc_fallback", default.rpc_fallback),
     )
     section.warn_unknown()
     return engine
+
+
+def _libllama(section: Section, default: str, base: Path) -> str:
+    """One of the names, or a folder; what is neither is taken for a misspelt name."""
+    if os.sep not in section.text("libllama", default):
+        return section.choice("libllama", default, LIBLLAMA)
+    return str(section.path("libllama", base))
+
+
+def _far_ends(section: Section) -> tuple[str, ...]:
+    try:
+        return tuple(str(address) for address in far_addresses(section.strings("rpc", ())))
+    except ValueError as error:
+        raise ConfigError(f"{section.where('rpc')}: {error}") from error
 
 
 def _daemon(section: Section, base: Path) -> Daemon:

@@ -73,6 +73,16 @@ class Section:
             raise self._wrong(key, f"{low:g} to {high:g}", value)
         return float(value)
 
+    def reals(self, key: str, default: Sequence[float], low: float, high: float) -> tuple[float, ...]:
+        """A list of numbers from `low` to `high`, whole or not."""
+        values = self._get(key, list(default))
+        if not isinstance(values, list):
+            raise self._wrong(key, "a list of numbers", values)
+        for value in values:
+            if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+                raise self._wrong(key, f"numbers from {low:g} to {high:g}", value)
+        return tuple(float(value) for value in values)
+
     def text(self, key: str, default: str) -> str:
         """A string."""
         value = self._get(key, default)

@@ -11,7 +11,8 @@ from pilotfish.hooks.errors import InvalidModelName
 from pilotfish.hooks.types import Parity
 from pilotfish.manifests.names import ModelName
 
-LIBLLAMA = ("bundled", "ollama")
+BUNDLED = "bundled"
+LIBLLAMA = (BUNDLED, "ollama")  # or a folder
 PROMPTS = ("fast", "lane")
 TEMPLATES = ("ollama", "own", "upstream")
 STOCK_ENGINE = "llama"  # the verifier that computes with the library of plain Ollama
@@ -66,6 +67,7 @@ class ModelSettings:
     drafters: tuple[str, ...] | None = None
     parity: Parity | None = None
     max_width: int | None = None
+    rpc: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +83,17 @@ class Engine:
     times; the rest waits for the next load."""
 
     choice: str = AUTO
-    libllama: str = "bundled"  # or "ollama": the one of the user's Ollama
+    libllama: str = BUNDLED  # or "ollama": the one of the user's Ollama; or the absolute path of a folder
     sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
     certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
     certify_budget_s: int = 240  # how long that may take; 0: only `pilotfish certify` certifies
     prompts: str = "fast"  # or "lane": every prompt is read as answers are decoded
     cache_ram_share: float = 0.5  # of what memory is free: the most that conversations outside the slot may take
     cache_disk_mib: int = 0  # MiB that they may take on disk, where they outlive reloads; 0: none are kept there
+    rpc: tuple[str, ...] = ()  # far ends, as host:port, that compute layers, too
+    tensor_split: tuple[float, ...] = ()  # shares of the layers by device, far ends first; empty: by free memory
+    rpc_deadline_s: int = 60  # how long a far end may be silent while something is computed
+    rpc_fallback: bool = False  # whether models load without far ends where these cannot be had
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +140,9 @@ class Config:
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The verifiers that may compute, by registry name: stock's ids come from stock's own library only."""
-        return engines_of(STOCK_ENGINE if self.speculation.parity == "stock" else self.engine.choice)
+        """The verifiers that may compute, by registry name: stock's ids come from stock's own library only, and so
+        does the way to far ends."""
+        return engines_of(STOCK_ENGINE if self.speculation.parity == "stock" or self.engine.rpc else self.engine.choice)
 
     def engines_for(self, model_format: str) -> tuple[str, ...]:
         """Those of them that compute models of this format, as a pin has it."""
@@ -146,6 +153,8 @@ class Config:
         """Why another engine than the chosen one computes, for a person; empty when the chosen one does."""
         if self.engine.choice in (AUTO, *self.engines):
             return ""
+        if self.engine.rpc:
+            return f"only {STOCK_ENGINE} computes on far ends"
         return f'parity = "stock" keeps to {STOCK_ENGINE}: {self.engine.choice} gives the ids of other kernels'
 
     def for_model(self, name: str) -> Config:
@@ -162,7 +171,9 @@ class Config:
             max_width=mine.max_width or general.max_width,
         )
         order = self.drafters.order if mine.drafters is None else mine.drafters
-        return replace(self, speculation=speculation, drafters=replace(self.drafters, order=order), models={})
+        drafters = replace(self.drafters, order=order)
+        engine = self.engine if mine.rpc is None else replace(self.engine, rpc=mine.rpc)
+        return replace(self, speculation=speculation, drafters=drafters, engine=engine, models={})
 
     def for_models(self, names: Sequence[str]) -> Config:
         """What is in force for models that share their weights, and so a runner: of each setting the strictest.

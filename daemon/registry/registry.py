@@ -22,6 +22,7 @@ import pluggy
 from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.registry import plugin_sources
+from pilotfish.daemon.registry.libllama_folder import take_libllama_from
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.daemon.registry.plugin_trouble import LEFT_OUT, Problem, problem_of, reraise_interrupt
 from pilotfish.hooks import specs
@@ -112,6 +113,7 @@ class Registry:
     def built_in(cls, config: Config | None = None) -> Registry:
         """The built-ins alone, for whoever only looks."""
         registry = cls(config)
+        take_libllama_from(registry._config)
         for source in plugin_sources.built_ins():
             registry.add(source)
         return registry

@@ -16,8 +16,9 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -109,7 +110,9 @@ class EngineThread:
         self._stirred = False  # there may be something to do
         self._stopping = threading.Event()
         self._running: list[_Running] = []  # the thread's own; others read it
+        self._engaged: float | None = None  # since when the engine is at work on one thing; time.monotonic()
         self._worked = False  # since the last rest; the thread's own
+        self._abandoned = False
         # A daemon thread: a forward that never returns must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -122,6 +125,12 @@ class EngineThread:
     def running(self) -> dict[int, GenerationRequest]:
         """What is being answered, by slot."""
         return {running.answering.slot: running.job.request for running in list(self._running)}
+
+    @property
+    def engaged(self) -> float:
+        """Seconds that a beginning request, a prompt block or a round has taken so far; 0 while nothing is computed."""
+        since = self._engaged
+        return time.monotonic() - since if since is not None else 0.0
 
     def start(self) -> asyncio.Future[None]:
         """Begin to load; the future is done when requests can be answered, or raises what loading raised.
@@ -161,6 +170,8 @@ class EngineThread:
 
     def join(self, timeout: float) -> bool:
         """Whether the thread has ended, after at most `timeout` seconds; frees the engine if so. Call it once."""
+        if self._abandoned:
+            return False
         if self._thread.ident is not None:
             self._thread.join(timeout)
         if self._thread.is_alive():
@@ -196,7 +207,8 @@ class EngineThread:
             with self._changed:
                 self._waiting.remove(job)
         if able := [running for running in self._running if running.job.may_go_on()]:
-            generator.turn([running.answering for running in able])
+            with self._engagement():
+                generator.turn([running.answering for running in able])
             for running in able:
                 if running.answering.ended:
                     self._running.remove(running)
@@ -236,7 +248,8 @@ class EngineThread:
             job.finish(_stopping_error())
             return
         try:
-            answering = generator.begin(job.request, job.emit, job.cancelled)
+            with self._engagement():
+                answering = generator.begin(job.request, job.emit, job.cancelled)
         except BaseException as error:
             job.finish(_told(error))
             return
@@ -253,10 +266,26 @@ class EngineThread:
         self._on_loop(lambda: self.finished(outcome, len(running.job.request.prompt)))
         return outcome
 
+    @contextlib.contextmanager
+    def _engagement(self) -> Iterator[None]:
+        self._engaged = time.monotonic()
+        try:
+            yield
+        finally:
+            self._engaged = None
+
+    def abandon(self, why: str) -> None:
+        """The thread, wherever it is, will never come back from the engine's library. Safe from any thread."""
+        self._abandoned = True
+        self._end_all(why)
+
     def _fail(self, error: BaseException) -> None:
+        self._end_all(f"the engine's thread has ended ({where(error)}); the model has to be loaded again")
+
+    def _end_all(self, why: str) -> None:
         """End every job with an error: those that run, those that wait, and those still to come."""
         with self._changed:
-            self.failure = f"the engine's thread has ended ({where(error)}); the model has to be loaded again"
+            self.failure = self.failure or why
             left = [*(running.job for running in self._running), *self._waiting]
             self._waiting.clear()
         self._running = []

@@ -52,7 +52,7 @@ class Lifetime:
     ) -> Lifetime:
         """Raises whatever the config's plugin folders or the floor bring about."""
         begun_with = Plan(settings, plugin_fingerprint(settings.plugins.folders))
-        stock = with_marker(floor.stock(), launch.projector)
+        stock = None if settings.engine.rpc else with_marker(floor.stock(), launch.projector)  # stock has no far ends
         sidecar = Sidecar(stock, by_itself(arguments), settings.engine.sidecar_idle_s) if stock else None
         server = Server(loading, host=launch.host, defaults=launch.defaults, sidecar=sidecar)
         return cls(server, launch, begun_with, sidecar)
@@ -101,7 +101,11 @@ class Lifetime:
             return Ending(str(error))
         if not isinstance(error, PilotfishError):
             log.error("loading failed", exc_info=error)
-        return Ending(f"cannot load {self.launch.model}: {error}")
+        engine, why = self.begun_with.config.engine, f"cannot load {self.launch.model}: {error}"
+        if engine.rpc and not engine.rpc_fallback:  # what is spread over machines is too large for a stock server here
+            log.error("%s", why)
+            return Ending(lost=why)
+        return Ending(why)
 
     async def _while_loaded(self, stopping: asyncio.Task[bool], lost: asyncio.Task[str], port: int) -> str:
         """Follow the daemon and certify in idle moments until a task is done, or stock should serve; then why."""
@@ -110,9 +114,11 @@ class Lifetime:
         on_engine = partial(follow_engine, self.sidecar, idle)
         outlook = _outlook(server) if self.sidecar else None
         going = asyncio.create_task(_handed_over(server, outlook))
+        far = asyncio.create_task(server.far_ends_lost(config.engine.rpc_deadline_s))
         made = outlook.certified if outlook else None
         async with linked(server.generator, self.launch, port, self.begun_with, on_engine), certifying(idle, made):
             await asyncio.wait((stopping, lost, going), return_when=asyncio.FIRST_COMPLETED)
+        far.cancel()
         if going.done():
             return going.result()
         going.cancel()

@@ -15,6 +15,7 @@ from pilotfish.daemon.certify.made_again import MadeAgain
 from pilotfish.daemon.certify.suitability import Suitability
 from pilotfish.daemon.config.types import TENSORS, Config
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
+from pilotfish.daemon.farends.spread import with_far_ends
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.gain import (
@@ -56,7 +57,7 @@ def load(
     """
     _import_numpy()
     registry = Registry.load(config)
-    options = launch.engine_options(state_dir)
+    options = with_far_ends(launch.engine_options(state_dir), config.engine)
     model_format = TENSORS if name_at(launch.model) else "gguf"  # only theirs are named by their manifest
     verifiers = fit_verifiers(registry, config.engines_for(model_format), options)
     if must_gain:
@@ -78,7 +79,8 @@ def load(
             return attempt.verifier.load(pin, attempt.lane, options)
 
     made, engine = _first_that_gains(found.attempts, pin, options, registry, loaded)
-    wanted = _worth_certifying(found, config.engine.certify_budget_s, pin, state_dir)
+    budget = 0 if options.far_ends else config.engine.certify_budget_s  # a far end serves one process at a time
+    wanted = _worth_certifying(found, budget, pin, state_dir)
     names = [verifier.name for verifier in verifiers]
     job = job_line(pin, options, config.speculation.parity, names, config.engine.certify_budget_s) if wanted else ""
     # Imported now: while the engine's library was at work, the server's thread imported nearly all of it.

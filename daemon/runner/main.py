@@ -171,8 +171,9 @@ def _load(
     from pilotfish.daemon.runner.gain import NothingToGain
     from pilotfish.daemon.runner.loading import load
 
-    stock = floor.stock()
-    with floor.loading(launch.model):
+    far = bool(settings.engine.rpc)  # no stock server has far ends, nor is a crash this machine's
+    stock = None if far else floor.stock()
+    with contextlib.nullcontext() if far else floor.loading(launch.model):
         try:
             loaded = load(
                 launch,

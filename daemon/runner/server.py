@@ -17,6 +17,7 @@ from pilotfish.daemon.http.json_text import kind, parse_object
 from pilotfish.daemon.registry.containment import guarded
 from pilotfish.daemon.runner.endpoints import unserved_routes
 from pilotfish.daemon.runner.engine_thread import Generates
+from pilotfish.daemon.runner.far_ends_watch import end_with_far_ends, watch_far_ends
 from pilotfish.daemon.runner.handover import Handover
 from pilotfish.daemon.runner.metrics import Metrics
 from pilotfish.daemon.runner.model_card import ModelCard, models_json, props_json, slots_json
@@ -31,7 +32,7 @@ from pilotfish.daemon.runner.wire.fields import Fields
 from pilotfish.daemon.runner.wire.prompt_ids import tokenize
 from pilotfish.daemon.runner.wire.request_defaults import RequestDefaults
 from pilotfish.hooks.errors import EngineError, PilotfishError, RequestError, UnsupportedRequest
-from pilotfish.hooks.protocols import Tokenizer
+from pilotfish.hooks.protocols import SpansMachines, Tokenizer
 
 log = logging.getLogger("pilotfish.runner")
 
@@ -97,6 +98,13 @@ class Server:
     async def lost(self) -> str:
         """Wait until no request can be answered any more, although nobody told this server to end; why."""
         return await self._engine.lost()
+
+    async def far_ends_lost(self, deadline: float) -> None:
+        """Watch the machines that the loaded model is spread over; returns at once where there are none. See `lost`."""
+        engine: object = self._engine.generator.engine if self._engine.generator else None
+        if isinstance(engine, SpansMachines) and engine.far_ends:
+            end_with_far_ends(self._engine, engine)
+            await watch_far_ends(self._engine, engine, deadline)
 
     def cancel(self) -> None:
         """End the running answer and refuse those that wait, so that every open connection ends soon."""

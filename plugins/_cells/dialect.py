@@ -48,8 +48,27 @@ class Sampler(Protocol):
         ...
 
 
+class OtherMachines(Protocol):
+    """Those that compute layers of a loaded model, as `SpansMachines` tells of them."""
+
+    endpoints: tuple[str, ...]
+
+    def gone(self) -> tuple[str, ...]:
+        """Those to which there is no connection any more."""
+        ...
+
+    def when_lost(self, call: Callable[[str], None]) -> None:
+        """Have `call` told why nothing is computed any more, before the process ends."""
+        ...
+
+
 class Model(Protocol):
     """Loaded weights. Contexts are closed before it is."""
+
+    @property
+    def far_ends(self) -> OtherMachines | None:
+        """The other machines that compute it, too."""
+        ...
 
     @property
     def tokenizer(self) -> EngineTokenizer:

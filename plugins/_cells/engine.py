@@ -22,7 +22,7 @@ from pilotfish.plugins._cells.slot_choice import choose
 
 
 class CellEngine:
-    """A `TargetEngine` that `VerifiesTogether`, `KeepsConversations` and `RestoresStates`.
+    """A `TargetEngine` that `VerifiesTogether`, `KeepsConversations`, `RestoresStates` and `SpansMachines`.
 
     It owns the model and its contexts.
     `can_rollback` is False for models whose memory leads back in no way: they decode plainly.
@@ -146,6 +146,20 @@ class CellEngine:
     def prompts_read(self) -> str:
         """Where long prompts are read, for a person; safe from any thread."""
         return "in the lane" if self._reader is None else self._reader.where
+
+    @property
+    def far_ends(self) -> tuple[str, ...]:
+        """Other machines that compute layers of the model, as host:port."""
+        return self._model.far_ends.endpoints if self._model.far_ends else ()
+
+    def gone(self) -> tuple[str, ...]:
+        """Those to which there is no connection any more. Safe from any thread."""
+        return self._model.far_ends.gone() if self._model.far_ends else ()
+
+    def when_lost(self, call: Callable[[str], None]) -> None:
+        """Have `call` told, on another thread, why nothing is computed any more."""
+        if self._model.far_ends:
+            self._model.far_ends.when_lost(call)
 
     def _prepare_slot(self, slot: CellSlot, prompt: array[int], cache_prompt: bool) -> None:
         if self._conversations is not None and cache_prompt:

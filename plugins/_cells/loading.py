@@ -196,6 +196,8 @@ def _lane_fact(
         decides.append(["experts", experts])
     if options.main_gpu is not None:
         decides.append(options.main_gpu)
+    if options.far_ends:
+        decides.append(["far ends", *options.far_ends, options.tensor_split])
     return f"lane {hashlib.sha256(json.dumps(decides).encode()).hexdigest()}"
 
 

@@ -29,6 +29,8 @@ WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, WIDEST)  # what the check at load tries
 class IkModel:
     """A `Model`. It owns the `llama_model`."""
 
+    far_ends = None  # ik_llama.cpp's wheels have no way to any
+
     def __init__(self, library: Library, handle: Any, pin: TargetPin) -> None:
         self._library, self._handle, self._pin = library, handle, pin
         lib = library.lib

@@ -24,6 +24,11 @@ def accelerators() -> tuple[str, ...]:
     return tuple(name for name, kind, _ in _devices() if kind in (_GPU, _INTEGRATED))
 
 
+def local_devices() -> tuple[int, ...]:
+    """Handles of `accelerators()`."""
+    return tuple(handle for _, kind, handle in _devices() if kind in (_GPU, _INTEGRATED))
+
+
 def device_memory(device: str) -> DeviceMemory | None:
     """What `device` (ggml's name, in any case) reports at this moment; None when there is no such device."""
     for name, kind, handle in _devices():

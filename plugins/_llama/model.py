@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
@@ -15,6 +16,9 @@ from pilotfish.plugins._cells.setting import CACHE_TYPES, CELL_BLOCK, cache_type
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.library import last_words, lib
 from pilotfish.plugins._llama.sequences import is_running, open_sequences
+
+if TYPE_CHECKING:
+    from pilotfish.plugins._llama.far_ends import FarEnds
 
 log = logging.getLogger("pilotfish.verifiers")
 
@@ -36,8 +40,9 @@ def exact_setting(options: EngineOptions) -> EngineSetting:
     return EngineSetting("bf16", "f16", True)
 
 
-def load_model(pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> Any:
-    """The `llama_model`. Raises BrokenModel when libllama refuses the file or cannot generate with it."""
+def load_model(pin: TargetPin, setting: EngineSetting, options: EngineOptions, far_ends: FarEnds | None = None) -> Any:
+    """The `llama_model`, spread over `far_ends` if there are any. Raises BrokenModel when libllama refuses the file or
+    cannot generate with it, and where its memory or theirs does not suffice."""
     params = lib.llama_model_default_params()
     params.use_extra_bufts = setting.repack
     if options.gpu_layers is not None:
@@ -46,8 +51,15 @@ def load_model(pin: TargetPin, setting: EngineSetting, options: EngineOptions) -
         params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, options.main_gpu
     if not options.use_mmap:
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
+    if far_ends is not None:
+        far_ends.put_into(params)
     last_words()
-    model = _open_files([os.fsencode(weight.path) for weight in pin.weights], params)
+    with far_ends.watched_load() if far_ends else nullcontext():
+        model = _open_files([os.fsencode(weight.path) for weight in pin.weights], params)
+    if not model and far_ends is not None:
+        places = ", ".join(far_ends.endpoints)
+        remedy = "give them more memory, or share the layers out otherwise (tensor_split)"
+        raise EngineError(f"{pin.name}: libllama cannot load {pin.path} over {places}: {last_words()}; {remedy}")
     if not model:
         raise BrokenModel(f"{pin.name}: libllama cannot load {pin.path}: {last_words()}; {_remedy(pin)}")
     if lib.llama_model_has_encoder(model) or not lib.llama_model_has_decoder(model):

@@ -33,6 +33,8 @@ CELL_STEP = 256  # cells are allotted in multiples of this
 class MLXTarget:
     """A `Model`. `device` is where it computes."""
 
+    far_ends = None  # MLX computes on this machine
+
     def __init__(self, pin: TargetPin, device: Any) -> None:
         layers = layers_of(pin)
         self._pin, self._device = pin, device

@@ -14,6 +14,7 @@ from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._cells.snapshots import snapshots_for
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.devices import accelerators
+from pilotfish.plugins._llama.far_ends import FarEnds, far_ends_of
 from pilotfish.plugins._llama.library import engine_pin, lib
 from pilotfish.plugins._llama.model import (
     BLOCK_ROOM,
@@ -36,8 +37,9 @@ OTHER_WIDTHS = (2, 3)
 class LlamaModel:
     """A `Model`. It owns the `llama_model`."""
 
-    def __init__(self, handle: Any, pin: TargetPin, options: EngineOptions) -> None:
+    def __init__(self, handle: Any, pin: TargetPin, options: EngineOptions, far_ends: FarEnds | None = None) -> None:
         self._handle, self._pin, self._options = handle, pin, options
+        self.far_ends = far_ends
         self._vocab = lib.llama_model_get_vocab(handle)
         self.tokenizer = LlamaTokenizer(self._vocab)
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(handle)
@@ -60,6 +62,8 @@ class LlamaModel:
         return cuts_its_tail(self._handle, context)
 
     def prompts_apart(self, setting: EngineSetting, free: Callable[[], int]) -> PromptReader | None:
+        if self.far_ends is not None:  # a second context there, and its cells twice through the network
+            return None
         if accelerators() and self._options.gpu_layers != 0:  # what was measured was measured on processors
             return None
         return prompts_apart(self._handle, self._pin, setting, self._options, free)
@@ -74,6 +78,8 @@ class LlamaModel:
             self.tokenizer.close()
             lib.llama_model_free(self._handle)
             self._handle = None
+            if self.far_ends is not None:
+                self.far_ends.close()
 
 
 class LlamaDialect:
@@ -101,7 +107,13 @@ class LlamaDialect:
         return has_floats(tuple(weight.path for weight in pin.weights))
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> LlamaModel:
-        return LlamaModel(load_model(pin, setting, options), pin, options)
+        far_ends = far_ends_of(options)
+        try:
+            return LlamaModel(load_model(pin, setting, options, far_ends), pin, options, far_ends)
+        except BaseException:
+            if far_ends is not None:
+                far_ends.close()
+            raise
 
     def engine_pin(self, state_dir: Path | None) -> EnginePin:
         return engine_pin(state_dir)

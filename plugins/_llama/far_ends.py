@@ -1,0 +1,150 @@
+"""Other machines that compute layers of a model: their devices, and what happens when one of them is lost.
+
+libllama's RPC backend ends the whole process where a connection breaks, on a thread of its own. What is told first is
+whoever asked for it (`when_lost`), so that requests can be answered with the reason; the process ends all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psutil
+
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.types import EngineOptions, FarEnd
+from pilotfish.plugins._llama.devices import local_devices
+from pilotfish.plugins._llama.library import lib, library_folder
+from pilotfish.plugins._llama.rpc_library import RpcLibrary
+
+log = logging.getLogger("pilotfish.verifiers")
+
+LOOK = 0.5  # seconds between looks at a load in progress
+_ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+
+Lost = Callable[[str], None]
+
+
+class FarEnds:
+    """The far ends of the model that this process loads. One process has one set of them."""
+
+    def __init__(self, far_ends: Sequence[FarEnd], split: Sequence[float], deadline: float) -> None:
+        """Connects to each. They were looked at a moment ago: where one is missing now, the process ends. Raises
+        EngineError where the library cannot reach far ends, or the shares do not fit the devices."""
+        self.endpoints = tuple(far_end.endpoint for far_end in far_ends)
+        self._deadline = deadline
+        self._lost: Lost = _end_process
+        self._touched = time.monotonic()
+        self._callback = _ABORT(lambda message: self.lost(message.decode("utf-8", "replace")))
+        library = RpcLibrary(library_folder())
+        _ggml().ggml_set_abort_callback(self._callback)
+        servers = [library.devices_of(library.add_server(endpoint)) for endpoint in self.endpoints]
+        # The library connects anew whenever nothing of a far end is in use, as between two steps of a load.
+        self._held = [_ggml().ggml_backend_dev_init(devices[0], None) for devices in servers]
+        handles = [handle for devices in servers for handle in devices] + list(local_devices())
+        self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles, None)
+        self._split = _shares(split, len(handles))
+        self._progress = lib.llama_progress_callback(self._go_on)
+
+    def put_into(self, params: Any) -> None:
+        """Have a model that is loaded with `params` spread over the far ends. Must live as long as the load."""
+        params.devices = ctypes.cast(self._devices, ctypes.c_void_p)
+        if self._split is not None:
+            params.tensor_split = ctypes.cast(self._split, ctypes.POINTER(ctypes.c_float))
+        params.progress_callback = self._progress
+        params.split_mode = lib.LLAMA_SPLIT_MODE_LAYER
+
+    @contextlib.contextmanager
+    def watched_load(self) -> Iterator[None]:
+        """What is loaded inside has to make progress all the time."""
+        self._touched = time.monotonic()
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(LOOK):
+                if time.monotonic() - self._touched > self._deadline:
+                    return self.lost(f"nothing was loaded for {self._deadline:.0f} s")
+
+        threading.Thread(target=watch, name="far ends", daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()
+
+    def gone(self) -> tuple[str, ...]:
+        """Those to which there is no connection any more. Safe from any thread."""
+        remote = {connection.raddr[:2] for connection in _connections() if connection.status == psutil.CONN_ESTABLISHED}
+        return tuple(endpoint for endpoint in self.endpoints if not remote & _addresses(endpoint))
+
+    def when_lost(self, call: Lost) -> None:
+        """Have `call` told why, on a thread of the library's, before the process ends. It may wait, and end it."""
+        self._lost = call
+
+    def close(self) -> None:
+        """Let the far ends go, once nothing of the model is there any more; a second call does nothing."""
+        while self._held:
+            _ggml().ggml_backend_free(self._held.pop())
+
+    def lost(self, what: str) -> None:
+        """Tell that nothing is computed any more."""
+        named = self.gone() or self.endpoints
+        which = f"the far end {named[0]} was" if len(named) == 1 else f"one of the far ends {', '.join(named)} was"
+        self._lost(f"{which} lost ({what}); the model is loaded again once it is back")
+
+    def _go_on(self, progress: float, user_data: Any) -> bool:
+        self._touched = time.monotonic()
+        return True
+
+
+@functools.cache
+def _ggml() -> Any:
+    ggml = ctypes.CDLL(lib._lib._name)  # the loaded library again; its dependencies' symbols resolve through it
+    handle = ctypes.c_void_p
+    ggml.ggml_set_abort_callback.argtypes = [_ABORT]
+    ggml.ggml_backend_dev_init.restype, ggml.ggml_backend_dev_init.argtypes = handle, [handle, ctypes.c_char_p]
+    ggml.ggml_backend_free.restype, ggml.ggml_backend_free.argtypes = None, [handle]
+    return ggml
+
+
+def far_ends_of(options: EngineOptions) -> FarEnds | None:
+    """Connected, where the launch has any. Raises EngineError."""
+    if not options.far_ends:
+        return None
+    return FarEnds(options.far_ends, options.tensor_split, options.far_end_deadline)
+
+
+def _shares(split: Sequence[float], devices: int) -> Any:
+    if not split:
+        return None
+    if len(split) > devices:
+        raise EngineError(f"tensor_split has {len(split)} shares for {devices} devices; give one for each")
+    return (ctypes.c_float * max(lib.llama_max_devices(), devices))(*split)
+
+
+def _connections() -> list[Any]:
+    process = psutil.Process()
+    ask = getattr(process, "net_connections", None) or process.connections
+    return [connection for connection in ask(kind="tcp") if connection.raddr]
+
+
+def _addresses(endpoint: str) -> set[tuple[str, int]]:
+    host, _, port = endpoint.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {(str(address[0]), int(address[1])) for *_, address in found}
+
+
+def _end_process(why: str) -> None:
+    log.critical("%s", why)
+    logging.shutdown()
+    os._exit(1)
