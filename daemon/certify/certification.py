@@ -62,7 +62,7 @@ def certify(
         text=SAMPLE,
         bos=pin.tokenizer.bos if pin.tokenizer.add_bos else None,
         prompts_apart=prompts_apart,
-        keep_stock=has_room_twice(pin),
+        keep_stock=has_room_twice(pin) and not options.far_ends,  # a far end serves one process at a time
         known=Suitability(pin, engines, options),
         architecture=pin.architecture,
         quantization=pin.quantization,

@@ -60,6 +60,7 @@ def command(
     from pilotfish.daemon.config.paths import state_dir
     from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
     from pilotfish.daemon.registry.registry import Registry
+    from pilotfish.daemon.registry.spread import with_far_ends
     from pilotfish.hooks.types import EngineOptions, Parity
 
     settings = files.load()
@@ -70,6 +71,10 @@ def command(
     apart = configured.engine.prompts == "fast"
     wanted = Parity(parity) if parity else Parity.STOCK if of_config is Parity.STOCK else Parity.LANE
     choice = engine or configured.engine.choice
+    if configured.engine.rpc and pin.format != TENSORS:
+        if engine not in (None, AUTO, STOCK_ENGINE):
+            raise click.UsageError(f"[engine] rpc names far ends, on which only the engine {STOCK_ENGINE} computes")
+        choice, options = STOCK_ENGINE, with_far_ends(options, configured.engine)
     if wanted is Parity.STOCK and engine not in (None, AUTO, STOCK_ENGINE):
         raise click.UsageError(f'parity "stock" is for the engine {STOCK_ENGINE} alone: {engine} has other kernels')
     registry = Registry.load(settings)

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pilotfish.daemon.cli.console import out
+from pilotfish.daemon.drafters.admission import size
 from pilotfish.manifests.store import Store
 
 _COLOURS = {"active": "green", "parked": "yellow", "plain": "yellow", "off": "red"}
@@ -61,9 +62,20 @@ def _show_daemon(found: Mapping[str, Any]) -> None:
         _say("         speculation is switched off; switch it on with: pilotfish on")
     engines = found["engines"]
     _say(f"engine   {', '.join(engines['here']) or 'none'} (choice {engines['choice']})")
+    for far_end in found["far_ends"]:
+        _say(f"far end  {far_end_line(far_end)}")
     if folders := found["plugins"]["folders"]:
         generation = found["plugins"].get("generation")
         _say(f"plugins  {', '.join(folders)}" + (f" (generation {generation})" if generation else ""))
+
+
+def far_end_line(seen: Mapping[str, Any]) -> str:
+    """What computes there, its memory, and whom it serves; or what is in the way."""
+    if seen["trouble"] and not seen["busy"]:
+        return str(seen["trouble"])
+    free, total = (sum(device[key] for device in seen["devices"]) for key in ("free", "total"))
+    serves = f", serves {seen['busy']}" if seen["busy"] else ""
+    return f"{seen['endpoint']}: {size(free)} of {size(total)} free ({seen['pin']}){serves}"
 
 
 def _runners(runners: Sequence[Mapping[str, Any]]) -> Table:

@@ -156,9 +156,13 @@ def _engine(section: Section, base: Path) -> Engine:
 
 
 def _libllama(section: Section, default: str, base: Path) -> str:
-    """One of the names, or a folder; what is neither is taken for a misspelt name."""
-    if os.sep not in section.text("libllama", default):
-        return section.choice("libllama", default, LIBLLAMA)
+    """One of the names, or a folder, which has a separator in it."""
+    name = section.text("libllama", default)
+    if name in LIBLLAMA:
+        return name
+    if os.sep not in name:
+        expected = f"expected one of {', '.join(map(repr, LIBLLAMA))}, or the path of a folder"
+        raise ConfigError(f"{section.where('libllama')}: {expected}, got {name!r}")
     return str(section.path("libllama", base))
 
 

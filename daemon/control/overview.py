@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.plans import plugin_problems
+from pilotfish.daemon.farends.looking import look
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import ConfigError, EngineError
@@ -24,7 +27,7 @@ RECENT = 20  # decisions that are shown
 
 
 async def overview(store: Store) -> dict[str, Any]:
-    """`daemon`, `config`, `engines`, `plugins`, `runners`, `models`, `stock`, `decisions`.
+    """`daemon`, `config`, `engines`, `far_ends`, `plugins`, `runners`, `models`, `stock`, `decisions`.
 
     JSON-ready, with the same keys in any case. `stock` has an entry for every model whose last launch went to the stock
     server, by name.
@@ -43,6 +46,7 @@ async def overview(store: Store) -> dict[str, Any]:
         "daemon": {"running": told is not None, "socket": socket, **(told["daemon"] if told else {})},
         "config": {"path": str(config.path) if config.path else None, "error": error, "in_force": to_table(config)},
         "engines": _engines(config),
+        "far_ends": await asyncio.to_thread(_far_ends, config),
         "plugins": told["plugins"] if told else _plugins(config),
         "runners": told["runners"] if told else [],
         "models": _models(store, config, told["models"] if told else {}, decisions),
@@ -69,6 +73,12 @@ def _engines(config: Config) -> dict[str, Any]:
     except EngineError as error:
         return {"choice": choice, "here": [], "problems": [str(error)]}
     return {"choice": choice, "here": here, "problems": list(registry.remarks)}
+
+
+def _far_ends(config: Config) -> list[dict[str, Any]]:
+    """Those of any model, as they are now: blocks for a few seconds where one is silent."""
+    own = [settings.rpc for settings in config.models.values() if settings.rpc]
+    return [asdict(seen) for seen in look(list(dict.fromkeys(chain(config.engine.rpc, *own))))]
 
 
 def _plugins(config: Config) -> dict[str, Any]:

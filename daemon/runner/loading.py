@@ -15,9 +15,9 @@ from pilotfish.daemon.certify.made_again import MadeAgain
 from pilotfish.daemon.certify.suitability import Suitability
 from pilotfish.daemon.config.types import TENSORS, Config
 from pilotfish.daemon.drafters.memory_bounds import private_bytes
-from pilotfish.daemon.farends.spread import with_far_ends
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.registry.spread import with_far_ends
 from pilotfish.daemon.runner.gain import (
     demand_device,
     demand_lane,

@@ -43,7 +43,7 @@ class FarEnds:
         self._deadline = deadline
         self._lost: Lost = _end_process
         self._touched = time.monotonic()
-        self._callback = _ABORT(lambda message: self.lost(message.decode("utf-8", "replace")))
+        self._callback = _ABORT(self._aborts)
         library = RpcLibrary(library_folder())
         _ggml().ggml_set_abort_callback(self._callback)
         servers = [library.devices_of(library.add_server(endpoint)) for endpoint in self.endpoints]
@@ -98,6 +98,11 @@ class FarEnds:
         named = self.gone() or self.endpoints
         which = f"the far end {named[0]} was" if len(named) == 1 else f"one of the far ends {', '.join(named)} was"
         self._lost(f"{which} lost ({what}); the model is loaded again once it is back")
+
+    def _aborts(self, message: bytes) -> None:
+        """What the library says begins with a place in its sources."""
+        _, _, what = message.decode("utf-8", "replace").rpartition(": ")
+        self.lost(what.strip())
 
     def _go_on(self, progress: float, user_data: Any) -> bool:
         self._touched = time.monotonic()

@@ -60,6 +60,15 @@ def test_the_config_switches_models_off(deciding, config, runner):
     assert runner or "switched off" in decision.reason
 
 
+@pytest.mark.parametrize("where", ["[engine]", '[models."tiny:1b"]'])
+def test_what_is_spread_over_machines_is_the_runners_also_while_it_does_not_speculate(deciding, where):
+    """No stock server reaches far ends, and the model is too large for this machine."""
+    decision = deciding(config=f'[speculation]\nenabled = false\n{where}\nrpc = ["10.0.0.2"]')
+    assert decision.runner
+    assert decision.reason.endswith("over 10.0.0.2:50052")
+    assert not deciding(config='[speculation]\nenabled = false\n[models.other]\nrpc = ["10.0.0.2"]').runner
+
+
 def test_of_models_that_share_a_weight_file_one_that_is_off_is_enough(deciding, store, tmp_path):
     store.add_gguf("other:1b", tmp_path / "weights.gguf")
     decision = deciding(config='[models."other:1b"]\nenabled = false')

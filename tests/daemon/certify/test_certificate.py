@@ -16,7 +16,7 @@ from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, 
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.protocols import Probe, TargetEngine
-from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, TargetPin, WeightPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, FarEnd, Lane, Parity, TargetPin, WeightPin
 from tests.fakes.measured import certificate_of
 
 SETTING = EngineSetting("bf16", "f16", True, False, (("GGML_SWITCH", "0"),))
@@ -91,6 +91,24 @@ def test_any_difference_voids_it(part: str, store: CertificateStore, options: En
     other = DIFFERENCES[part](options)
     assert store.find(other) is None
     assert identity(options).differences(other) == [part]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"far_ends": ()},
+        {"far_ends": (FarEnd("a:1", "libraries 12"),)},
+        {"far_ends": (FarEnd("a:1", "libraries 12"), FarEnd("b:2", "libraries 99"))},
+        {"far_ends": (FarEnd("b:2", "libraries 34"), FarEnd("a:1", "libraries 12"))},
+        {"tensor_split": (1.0, 2.0)},
+        {"main_gpu": 0},
+    ],
+)
+def test_it_names_all_that_computes_elsewhere(changed: dict[str, Any], options: EngineOptions) -> None:
+    far_ends = (FarEnd("a:1", "libraries 12"), FarEnd("b:2", "libraries 34"))
+    spread = replace(options, far_ends=far_ends)
+    assert "far ends a:1 (libraries 12), b:2 (libraries 34)" in identity(spread).device
+    assert identity(spread).differences(identity(replace(spread, **changed))) == ["device"]
 
 
 def test_every_part_of_an_identity_is_among_the_differences_tried() -> None:

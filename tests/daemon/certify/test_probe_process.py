@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from pilotfish.daemon.certify.probe_wire import (
 )
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import BrokenModel, EngineError
-from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
+from pilotfish.hooks.types import EngineOptions, EngineSetting, FarEnd, TargetPin
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 
 SETTING = EngineSetting("bf16", "f16", environment=(("GGML_CPU_TILED_MM", "0"),))
@@ -31,8 +32,9 @@ SETTING = EngineSetting("bf16", "f16", environment=(("GGML_CPU_TILED_MM", "0"),)
 def test_what_crosses_the_pipe_comes_out_as_it_went_in() -> None:
     assert setting_from_json(setting_to_json(SETTING)) == SETTING
     assert pin_from_json(pin_to_json(fake_pin())) == fake_pin()
-    options = EngineOptions(threads=2, state_dir=Path("/somewhere"))
-    assert options_from_json(options_to_json(options)) == options
+    far_ends = (FarEnd("a:1", "libraries 12"), FarEnd("b:2"))
+    options = EngineOptions(threads=2, state_dir=Path("/somewhere"), far_ends=far_ends, tensor_split=(1.0, 2.0))
+    assert options_from_json(json.loads(json.dumps(options_to_json(options)))) == options
 
 
 def test_a_model_that_does_not_load_is_an_error_that_names_it() -> None:

@@ -1,0 +1,46 @@
+"""What a model that is spread over machines is loaded with."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pilotfish.daemon.config.types import Engine
+from pilotfish.daemon.farends.looking import FarEndSeen
+from pilotfish.daemon.registry.spread import with_far_ends
+from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.types import EngineOptions, FarEnd
+
+OPTIONS = EngineOptions(n_ctx=512)
+ENGINE = Engine(rpc=("a:1", "b:2"), tensor_split=(1.0, 3.0), rpc_deadline_s=7)
+
+
+def there(endpoints):
+    return [FarEndSeen(endpoint, pin=f"libraries of {endpoint}") for endpoint in endpoints]
+
+
+def one_missing(endpoints):
+    return [*there(endpoints[:1]), FarEndSeen(endpoints[1], trouble="b:2 refuses connections")]
+
+
+def test_far_ends_are_loaded_on_with_what_computes_there():
+    spread = with_far_ends(OPTIONS, ENGINE, there)
+    assert spread.far_ends == (FarEnd("a:1", "libraries of a:1"), FarEnd("b:2", "libraries of b:2"))
+    assert (spread.tensor_split, spread.far_end_deadline, spread.n_ctx) == ((1.0, 3.0), 7.0, 512)
+
+
+def test_without_any_nobody_is_looked_at():
+    assert with_far_ends(OPTIONS, Engine(), one_missing) is OPTIONS
+
+
+def test_one_that_cannot_be_used_is_an_error_with_the_reason():
+    with pytest.raises(EngineError, match="b:2 refuses connections"):
+        with_far_ends(OPTIONS, ENGINE, one_missing)
+
+
+def test_a_model_loads_without_them_where_the_config_says_so(caplog):
+    engine = Engine(rpc=ENGINE.rpc, rpc_fallback=True)
+    with caplog.at_level(logging.WARNING):
+        assert with_far_ends(OPTIONS, engine, one_missing) is OPTIONS
+    assert "b:2 refuses connections" in caplog.text
