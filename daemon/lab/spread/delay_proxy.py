@@ -27,7 +27,7 @@ class DelayProxy:
         self._sockets: set[socket.socket] = set()
         self._lock, self._closed = threading.Lock(), False
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = "127.0.0.1:{}".format(self._listening.getsockname()[1])
+        self.endpoint = f"127.0.0.1:{self._listening.getsockname()[1]}"
         threading.Thread(target=self._accept, name="delay-proxy", daemon=True).start()
 
     def __enter__(self) -> DelayProxy:
