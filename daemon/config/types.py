@@ -82,6 +82,7 @@ class Engine:
 
     choice: str = AUTO
     libllama: str = "bundled"  # or "ollama": the one of the user's Ollama
+    rpc: tuple[str, ...] = ()  # far ends that compute layers, as "host:port"
     sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
     certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
     certify_budget_s: int = 240  # how long that may take; 0: only `pilotfish certify` certifies

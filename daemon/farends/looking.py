@@ -43,6 +43,11 @@ class FarEndSeen:
     busy: str = ""
     trouble: str = ""
 
+    @property
+    def free(self) -> int:
+        """Bytes of memory that its devices have free."""
+        return sum(device.free for device in self.devices)
+
 
 def look(endpoints: Sequence[str], seconds: float = SECONDS, protocol: str | None = None) -> tuple[FarEndSeen, ...]:
     """Look at all of them at the same time; in their order. Blocks, for `seconds` and a little more at the most.
