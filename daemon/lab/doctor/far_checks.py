@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich import filesize
 
 from pilotfish.daemon.config.types import STOCK_ENGINE
-from pilotfish.daemon.farends.far_address import FarAddress
+from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint
 from pilotfish.daemon.farends.looking import FarEndSeen
 from pilotfish.daemon.lab.doctor.finding import Finding, Level
 from pilotfish.daemon.lab.doctor.surroundings import Surroundings
@@ -54,7 +54,7 @@ def _libraries(seen: FarEndSeen, here: str) -> Iterator[Finding]:
 
 
 def _network(seen: FarEndSeen) -> Iterator[Finding]:
-    named = FarAddress.parse(seen.endpoint)
+    named = RpcEndpoint.parse(seen.endpoint)
     numeric = seen.address.partition(":")[0]
     if ipaddress.IPv4Address(numeric).is_loopback if numeric else named.is_loopback:
         return

@@ -10,7 +10,7 @@ from pilotfish.daemon.lab.doctor.examination import examine
 from pilotfish.daemon.lab.doctor.far_checks import far_findings
 from pilotfish.daemon.lab.doctor.finding import Level
 from tests.daemon.lab.doctor.examined import ENGINES, GIB, surroundings
-from tests.fakes.far_ends import far_end, own
+from tests.fakes.rpc_servers import far_end, own
 
 HOME = "127.0.0.1:50052"
 
