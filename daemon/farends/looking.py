@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pilotfish.daemon.farends import rpc_protocol
-from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint
 from pilotfish.daemon.farends.far_line import FarLine
 from pilotfish.daemon.farends.own_health import OwnHealth, ask_health
+from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint
 from pilotfish.daemon.farends.rpc_protocol import DeviceSeen, NotSpoken
 
 SECONDS = 3.0

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from rich import filesize
 
 from pilotfish.daemon.config.types import STOCK_ENGINE
-from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint
 from pilotfish.daemon.farends.looking import FarEndSeen
+from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint
 from pilotfish.daemon.lab.doctor.finding import Finding, Level
 from pilotfish.daemon.lab.doctor.surroundings import Surroundings
 
