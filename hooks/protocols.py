@@ -27,8 +27,8 @@ it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, 
 sessions `TakesHidden`; `CountsDrafterIds`; `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`,
 `TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`, `ComputesForOthers`; of its engines, `HasSlots`,
 `VerifiesTogether`, `RestoresStates`, `RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast`,
-`SpansMachines` and `HasHidden`; of its sessions, `ShiftsContext` and `GivesHidden`; of its probes, `ReadsLogits`, `StepsTogether`,
-`ReadsPromptsApart`, `TellsEdges`, `RestoresStates` and `InspectsForwards`.
+`SpansMachines` and `HasHidden`; of its sessions, `ShiftsContext` and `GivesHidden`; of its probes, `ReadsLogits`,
+`StepsTogether`, `ReadsPromptsApart`, `TellsEdges`, `RestoresStates` and `InspectsForwards`.
 """
 
 from __future__ import annotations
