@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
-class FarEnd:
+class FarEndOptions:
     """What a far end computes with. `folder` has the engine's libraries, None stands for those `load` would use."""
 
     port: int  # of 127.0.0.1, where its server listens
@@ -24,7 +24,7 @@ class FarEnd:
 class ComputesForOthers(Protocol):
     """A verifier whose engine can be a far end: a server that speaks llama.cpp's RPC protocol."""
 
-    def far_end(self, wanted: FarEnd, /) -> tuple[str, ...]:
+    def far_end(self, wanted: FarEndOptions, /) -> tuple[str, ...]:
         """The command of a process that is one; loads nothing. Raises EngineError, with the remedy, where none can be.
 
         The process says on its standard output in one line of JSON what it computes with: `engine`, `fingerprint`,

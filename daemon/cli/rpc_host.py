@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pilotfish.daemon.rpchost.far_host import FarHost
     from pilotfish.daemon.rpchost.far_listening import FarAddress, Promised
     from pilotfish.daemon.rpchost.far_process import FarProcess
-    from pilotfish.hooks.far_end import ComputesForOthers, FarEnd
+    from pilotfish.hooks.far_end import ComputesForOthers, FarEndOptions
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -49,11 +49,11 @@ def command(
     from pilotfish.daemon.config.paths import cache_dir, state_dir
     from pilotfish.daemon.rpchost.far_listening import Promised, parse_address
     from pilotfish.daemon.rpchost.rpc_building import FOLDER
-    from pilotfish.hooks.far_end import FarEnd
+    from pilotfish.hooks.far_end import FarEndOptions
 
     address = parse_address(host, knows)
     built = cache_dir() / FOLDER
-    wanted = FarEnd(
+    wanted = FarEndOptions(
         port=0,  # one that is free when the process starts
         threads=threads,
         memory=memory << 20 if memory else None,
@@ -67,7 +67,7 @@ def command(
 
 
 async def _serve(
-    verifier: ComputesForOthers, wanted: FarEnd, address: FarAddress, promised: Promised, as_json: bool
+    verifier: ComputesForOthers, wanted: FarEndOptions, address: FarAddress, promised: Promised, as_json: bool
 ) -> None:
     from dataclasses import replace
 

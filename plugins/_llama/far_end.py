@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.far_end import FarEnd
+from pilotfish.hooks.far_end import FarEndOptions
 from pilotfish.plugins._llama.build import expected_folder
 from pilotfish.plugins._llama.rpc_library import BUILD, RpcLibrary, rpc_library_in
 
@@ -32,7 +32,7 @@ _ROOM = 512 << 20  # bytes beside models and the messages that carry them: graph
 _PATHS = ("cache", "folder", "state_dir")
 
 
-def command_of(wanted: FarEnd) -> tuple[str, ...]:
+def command_of(wanted: FarEndOptions) -> tuple[str, ...]:
     """The command of the process. Raises EngineError where it would have no libggml-rpc."""
     folder = wanted.folder or expected_folder()
     if rpc_library_in(folder) is None:
@@ -45,10 +45,10 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
-def _parse(text: str) -> FarEnd:
+def _parse(text: str) -> FarEndOptions:
     options = json.loads(text)
     paths = {name: Path(options[name]) if options[name] else None for name in _PATHS}
-    return FarEnd(**{**options, **paths, "devices": tuple(options["devices"])})
+    return FarEndOptions(**{**options, **paths, "devices": tuple(options["devices"])})
 
 
 class _Devices:
@@ -145,7 +145,7 @@ def main(argv: Sequence[str]) -> int:
     os._exit(0)  # the server's thread does not end
 
 
-def _serve(rpc: RpcLibrary, wanted: FarEnd, threads: int, handles: Sequence[int]) -> None:
+def _serve(rpc: RpcLibrary, wanted: FarEndOptions, threads: int, handles: Sequence[int]) -> None:
     def serve() -> None:
         rpc.start_server(f"127.0.0.1:{wanted.port}", wanted.cache, threads, handles)
         os._exit(1)  # it could not listen, and has said so

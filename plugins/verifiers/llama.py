@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.far_end import FarEnd
+from pilotfish.hooks.far_end import FarEndOptions
 from pilotfish.hooks.protocols import VerifierFactory, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import DeviceMemory, EngineOptions, EngineSetting, Footprint, Lane, TargetPin
@@ -101,7 +101,7 @@ class LlamaVerifier:
 
         requantize(source, target, kind)
 
-    def far_end(self, wanted: FarEnd) -> tuple[str, ...]:
+    def far_end(self, wanted: FarEndOptions) -> tuple[str, ...]:
         """The command of a process that computes layers for other machines; loads nothing. Raises EngineError."""
         from pilotfish.plugins._llama.far_end import command_of
 
