@@ -40,7 +40,8 @@ class OwnHealth:
     def pin(self) -> str:
         """What computes there, in one line."""
         cards = [f"{device.name} {device.description}" for device in self.devices if device.name != "CPU"]
-        return ", ".join([f"libraries {self.fingerprint[:12]}", self.processor, f"{self.threads} threads", *cards])
+        threads = f"{self.threads} thread{'s' if self.threads != 1 else ''}"
+        return ", ".join([f"libraries {self.fingerprint[:12]}", self.processor, threads, *cards])
 
 
 def ask_health(line: FarLine) -> OwnHealth | None:
