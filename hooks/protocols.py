@@ -1,7 +1,7 @@
 """What a drafter, a bridge and a verifier are. Plain protocols: hooks hand objects over, these do the work.
 
-Each stands with its subject, in `drafter`, `bridge`, `target`, `target_capabilities`, `hidden`, `probe`, `inspection`
-and `verifier` beside this module, and all of them can be imported from here.
+Each stands with its subject, in `drafter`, `bridge`, `target`, `target_capabilities`, `hidden`, `probe`, `inspection`,
+`far_end` and `verifier` beside this module, and all of them can be imported from here.
 
 A session's life, as the coordinator drives it::
 
@@ -25,11 +25,10 @@ verified together.
 A drafter must be a `Drafter`, a bridge a `Bridge`, a verifier a `Verifier`. Whatever else one can do, it says by what
 it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, `MayEnd`, `AsksForHidden`, of its
 sessions `TakesHidden`; `CountsDrafterIds`; `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`,
-`TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`; of its engines, `HasSlots`, `VerifiesTogether`,
-`RestoresStates`, `RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast`, `SpansMachines` and
-`HasHidden`; of its sessions,
-`ShiftsContext` and `GivesHidden`; of its probes, `ReadsLogits`, `StepsTogether`, `ReadsPromptsApart`, `TellsEdges`,
-`RestoresStates` and `InspectsForwards`.
+`TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`, `ComputesForOthers`; of its engines, `HasSlots`,
+`VerifiesTogether`, `RestoresStates`, `RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast`,
+`SpansMachines` and `HasHidden`; of its sessions, `ShiftsContext` and `GivesHidden`; of its probes, `ReadsLogits`,
+`StepsTogether`, `ReadsPromptsApart`, `TellsEdges`, `RestoresStates` and `InspectsForwards`.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ from pilotfish.hooks.drafter import (
     SpeaksVocabulary,
     TellsStatus,
 )
+from pilotfish.hooks.far_end import ComputesForOthers
 from pilotfish.hooks.hidden import AsksForHidden, GivesHidden, HasHidden, TakesHidden
 from pilotfish.hooks.inspection import InspectsForwards
 from pilotfish.hooks.probe import Probe, ReadsLogits, ReadsPromptsApart, StepsTogether, TellsEdges
@@ -77,6 +77,7 @@ __all__ = [
     "Bridge",
     "BridgeFactory",
     "CertifiableVerifier",
+    "ComputesForOthers",
     "CountsDrafterIds",
     "DraftSession",
     "Drafter",

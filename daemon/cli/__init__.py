@@ -38,6 +38,8 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "off": "toggle:off",
     "on": "toggle:on",
     "open": "open",
+    "rpc-build": "rpc_build",
+    "rpc-host": "rpc_host",
     "run": "run",
     "serve": "serve",
     "status": "status",

@@ -28,7 +28,7 @@ from pilotfish.daemon.config.types import (
     Verifiers,
     model_key,
 )
-from pilotfish.daemon.farends.far_address import far_addresses
+from pilotfish.daemon.farends.rpc_endpoint import rpc_endpoints
 from pilotfish.hooks.errors import ConfigError, InvalidModelName
 from pilotfish.hooks.types import Parity
 from pilotfish.manifests.names import ModelName
@@ -168,7 +168,7 @@ def _libllama(section: Section, default: str, base: Path) -> str:
 
 def _far_ends(section: Section) -> tuple[str, ...]:
     try:
-        return tuple(str(address) for address in far_addresses(section.strings("rpc", ())))
+        return tuple(str(address) for address in rpc_endpoints(section.strings("rpc", ())))
     except ValueError as error:
         raise ConfigError(f"{section.where('rpc')}: {error}") from error
 

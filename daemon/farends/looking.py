@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pilotfish.daemon.farends import rpc_protocol
-from pilotfish.daemon.farends.far_address import FarAddress
 from pilotfish.daemon.farends.far_line import FarLine
 from pilotfish.daemon.farends.own_health import OwnHealth, ask_health
+from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint
 from pilotfish.daemon.farends.rpc_protocol import DeviceSeen, NotSpoken
 
 SECONDS = 3.0
@@ -43,6 +43,11 @@ class FarEndSeen:
     busy: str = ""
     trouble: str = ""
 
+    @property
+    def free(self) -> int:
+        """Bytes of memory that its devices have free."""
+        return sum(device.free for device in self.devices)
+
 
 def look(endpoints: Sequence[str], seconds: float = SECONDS, protocol: str | None = None) -> tuple[FarEndSeen, ...]:
     """Look at all of them at the same time; in their order. Blocks, for `seconds` and a little more at the most.
@@ -51,7 +56,7 @@ def look(endpoints: Sequence[str], seconds: float = SECONDS, protocol: str | Non
     it is empty, versions are not compared. Raises ValueError for what is no endpoint.
     """
     near = rpc_protocol.spoken_here() if protocol is None else protocol
-    addresses = [FarAddress.parse(endpoint) for endpoint in endpoints]
+    addresses = [RpcEndpoint.parse(endpoint) for endpoint in endpoints]
     deadline = time.monotonic() + seconds
     asked = [(one, _in_a_thread(partial(_look_at, one, near, deadline, seconds))) for one in addresses]
     found: list[FarEndSeen] = []
@@ -74,7 +79,7 @@ def _in_a_thread(what: Callable[[], FarEndSeen]) -> Future[FarEndSeen]:
     return answer
 
 
-def _awaited(address: FarAddress, answer: Future[FarEndSeen], deadline: float, seconds: float) -> FarEndSeen:
+def _awaited(address: RpcEndpoint, answer: Future[FarEndSeen], deadline: float, seconds: float) -> FarEndSeen:
     try:
         return answer.result(max(deadline - time.monotonic(), 0) + _GRACE)
     except TimeoutError:
@@ -89,7 +94,7 @@ def _told_apart(seen: FarEndSeen, before: Sequence[FarEndSeen]) -> FarEndSeen:
     return replace(seen, trouble=f"{seen.endpoint} is the same far end as {other.endpoint}; name it once")
 
 
-def _look_at(address: FarAddress, near: str, deadline: float, seconds: float) -> FarEndSeen:
+def _look_at(address: RpcEndpoint, near: str, deadline: float, seconds: float) -> FarEndSeen:
     try:
         numeric = socket.getaddrinfo(address.host, address.port, socket.AF_INET, socket.SOCK_STREAM)[0][4]
     except (OSError, UnicodeError) as error:
@@ -109,7 +114,7 @@ def _look_at(address: FarAddress, near: str, deadline: float, seconds: float) ->
 
 def _ask(seen: FarEndSeen, where: tuple[str, int], near: str, deadline: float) -> FarEndSeen:
     with FarLine(where, deadline) as line:
-        health = ask_health(line, seen.endpoint)
+        health = ask_health(line)
     if health is not None:
         return _own(seen, health, near)
     return _greeted(seen, where, near, deadline)
@@ -124,7 +129,8 @@ def _own(seen: FarEndSeen, health: OwnHealth, near: str) -> FarEndSeen:
         protocol=health.protocol,
         busy=health.busy,
     )
-    return replace(seen, trouble=_unlike(seen, near) or _bare(seen) or _taken(seen, health.busy_s))
+    trouble = _unlike(seen, near) or _ended(seen, health) or _bare(seen) or _taken(seen, health.busy_s)
+    return replace(seen, trouble=trouble)
 
 
 def _greeted(seen: FarEndSeen, where: tuple[str, int], near: str, deadline: float) -> FarEndSeen:
@@ -154,7 +160,7 @@ def _of_version(seen: FarEndSeen, version: str) -> FarEndSeen:
     return replace(seen, protocol=version, pin=f"RPC {version}")
 
 
-def _unknown(address: FarAddress, why: str) -> FarEndSeen:
+def _unknown(address: RpcEndpoint, why: str) -> FarEndSeen:
     trouble = f"the name {address.host} is not known here: {why}; mend it, or write the far end's IPv4 address"
     return FarEndSeen(str(address), trouble=trouble)
 
@@ -194,6 +200,12 @@ def _unlike(seen: FarEndSeen, near: str) -> str:
         f"{seen.endpoint} is {age}: it speaks RPC {seen.protocol} of llama.cpp, this machine {near}; "
         "install the same version of pilotfish and of its llama.cpp at both ends"
     )
+
+
+def _ended(seen: FarEndSeen, health: OwnHealth) -> str:
+    if health.ready:
+        return ""
+    return f"{seen.endpoint} has no process that computes now; it is started again: try in a moment, or read its log"
 
 
 def _bare(seen: FarEndSeen) -> str:

@@ -11,6 +11,9 @@ from typing import Any
 from pilotfish.daemon.farends.far_line import FarLine
 from pilotfish.daemon.farends.rpc_protocol import DeviceSeen, NotSpoken
 
+# The name is one that a far end behind a tunnel takes for itself, whatever it is called here.
+_REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+_READY = re.compile(rb"HTTP/1\.\d 200\b")
 _MOST = 1 << 16  # bytes of an answer
 _SHOWN = 200  # characters of any text in it
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}")
@@ -19,7 +22,10 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9}) *\r\n", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class OwnHealth:
-    """`busy` is who is served, for `busy_s` seconds; `fingerprint` that of the libraries, as of an engine here."""
+    """`busy` is who is served, for `busy_s` seconds; `fingerprint` that of the libraries, as of an engine here.
+
+    It is not `ready` while the process that computes there is started again.
+    """
 
     protocol: str
     fingerprint: str
@@ -28,27 +34,29 @@ class OwnHealth:
     devices: tuple[DeviceSeen, ...]
     busy: str
     busy_s: float
+    ready: bool
 
     @property
     def pin(self) -> str:
         """What computes there, in one line."""
         cards = [f"{device.name} {device.description}" for device in self.devices if device.name != "CPU"]
-        return ", ".join([f"libraries {self.fingerprint[:12]}", self.processor, f"{self.threads} threads", *cards])
+        threads = f"{self.threads} thread{'s' if self.threads != 1 else ''}"
+        return ", ".join([f"libraries {self.fingerprint[:12]}", self.processor, threads, *cards])
 
 
-def ask_health(line: FarLine, host: str) -> OwnHealth | None:
+def ask_health(line: FarLine) -> OwnHealth | None:
     """Ask who is there; None where the other side ends the connection without a word, as an rpc-server does.
 
     That server takes the first byte for a command it does not know, before any other, and serves the next. Raises
     NotSpoken for another answer, OSError.
     """
-    answer = _answer(line, f"GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode("ascii"))
+    answer = _answer(line, _REQUEST)
     if not answer:
         return None
     if not answer.startswith(b"HTTP/1."):
         raise NotSpoken(f"it begins with {answer[:16]!r}")
     head, _, body = answer.partition(b"\r\n\r\n")
-    found = _read(body)
+    found = _read(body, ready=bool(_READY.match(head)))
     if found is None:
         raise NotSpoken(f"it is another HTTP server ({head.splitlines()[0][:_SHOWN].decode('ascii', 'replace')})")
     return found
@@ -76,15 +84,15 @@ def _is_whole(got: bytearray) -> bool:
     return len(got) > _MOST or (length is not None and len(body) >= int(length[1]))
 
 
-def _read(body: bytes) -> OwnHealth | None:
+def _read(body: bytes, *, ready: bool) -> OwnHealth | None:
     try:
         said = json.loads(body)
-        return _health(said) if "pilotfish" in said else None
+        return _health(said, ready) if "pilotfish" in said else None
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 
-def _health(said: Mapping[str, Any]) -> OwnHealth:
+def _health(said: Mapping[str, Any], ready: bool) -> OwnHealth:
     """Raises KeyError, TypeError, ValueError for what is not one."""
     if not _VERSION.fullmatch(protocol := said["protocol"]):
         raise ValueError(protocol)
@@ -96,6 +104,7 @@ def _health(said: Mapping[str, Any]) -> OwnHealth:
         devices=tuple(_device(device) for device in said["devices"]),
         busy=_text(said.get("busy") or ""),
         busy_s=float(said.get("busy_s") or 0.0),
+        ready=ready,
     )
 
 

@@ -12,7 +12,7 @@ import contextlib
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 from aiohttp import web
@@ -34,10 +34,11 @@ async def serving(
     handler_cancellation: bool = True,
     shutdown_timeout: float = 2.0,
     relaying: Relaying | None = None,
+    doorway: Callable[[MakeHTTP], MakeHTTP] | None = None,
 ) -> AsyncIterator[None]:
     """`app`, answering on these sockets, which are closed at the end. Requests under way then get
     `shutdown_timeout` seconds. With `handler_cancellation` a client that leaves cancels its request. With `relaying`
-    only some requests are for `app`."""
+    only some requests are for `app`, with a `doorway` only some connections: it gives the protocol of each."""
     app.middlewares.insert(0, tell_connection)
     runner = web.AppRunner(
         app,
@@ -53,6 +54,8 @@ async def serving(
         http: MakeHTTP = runner.server
         if relaying is not None:
             http = partial(Switch, runner.server, relaying)
+        if doorway is not None:
+            http = doorway(http)
         async with _Door(http, limits, tls) as door:
             try:
                 async with door.accepting(listening):

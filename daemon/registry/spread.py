@@ -15,16 +15,16 @@ log = logging.getLogger("pilotfish.farends")
 
 
 def with_far_ends(
-    options: EngineOptions, engine: Engine, looked: Callable[[Sequence[str]], Sequence[FarEndSeen]] = look
+    options: EngineOptions, engine: Engine, looked: Callable[[Sequence[str]], Sequence[FarEndSeen]] | None = None
 ) -> EngineOptions:
     """`options`, with the far ends that `[engine]` names. They are looked at, since the engine's library ends the
-    process that finds one missing.
+    process that finds one missing. Which version of the protocol an Ollama's library speaks is not known.
 
     Raises EngineError with all that is in the way, unless the config says that models load without far ends then.
     """
     if not engine.rpc:
         return options
-    seen = looked(engine.rpc)
+    seen = looked(engine.rpc) if looked else look(engine.rpc, protocol="" if engine.libllama == "ollama" else None)
     if trouble := "; ".join(far_end.trouble for far_end in seen if far_end.trouble):
         if not engine.rpc_fallback:
             raise EngineError(f"the far ends in [engine] rpc cannot all be used: {trouble}")

@@ -209,6 +209,8 @@ class EngineThread:
         if able := [running for running in self._running if running.job.may_go_on()]:
             with self._engagement():
                 generator.turn([running.answering for running in able])
+            if self._abandoned:  # and it came back all the same
+                return False
             for running in able:
                 if running.answering.ended:
                     self._running.remove(running)

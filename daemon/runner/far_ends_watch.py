@@ -36,10 +36,8 @@ async def watch_far_ends(
     while True:
         await asyncio.sleep(poll_seconds)
         if thread.engaged > deadline:
-            which = ", ".join(engine.far_ends)
-            return thread.abandon(
-                f"nothing came from the far ends {which} for {deadline:.0f} s; send the request again"
-            )
+            silent = f"the far ends {', '.join(engine.far_ends)} were silent for {deadline:.0f} s"
+            return thread.abandon(f"{silent}; send the request again")
         if not thread.engaged and (gone := await asyncio.to_thread(engine.gone)):
             verb = "has" if len(gone) == 1 else "have"
             return thread.abandon(f"the far end {', '.join(gone)} {verb} ended; the next request loads the model again")

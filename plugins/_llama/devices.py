@@ -34,7 +34,7 @@ def device_memory(device: str) -> DeviceMemory | None:
     for name, kind, handle in _devices():
         if name.lower() == device.lower() and kind in (_GPU, _INTEGRATED):
             free, total = ctypes.c_size_t(), ctypes.c_size_t()
-            _ggml().ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+            ggml_functions().ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
             shared = kind == _INTEGRATED or name.startswith(_SHARE_WITH_SYSTEM)
             return DeviceMemory(free.value, total.value, shared)
     return None
@@ -47,21 +47,26 @@ def device_for(gpu_layers: int | None) -> str:
 
 
 def _devices() -> list[tuple[str, int, int]]:
-    ggml = _ggml()
+    ggml = ggml_functions()
     handles = [ggml.ggml_backend_dev_get(i) for i in range(ggml.ggml_backend_dev_count())]
     return [(ggml.ggml_backend_dev_name(h).decode(), ggml.ggml_backend_dev_type(h), h) for h in handles]
 
 
 @functools.cache
-def _ggml() -> Any:
+def ggml_functions() -> Any:
+    """ggml's functions of devices and buffer types, with their signatures. Handles are addresses."""
     ggml = ctypes.CDLL(lib._lib._name)  # the loaded library again; its dependencies' symbols resolve through it
-    device, size = ctypes.c_void_p, ctypes.c_size_t
+    device, buffer_type, size = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "ggml_backend_dev_count": (size, []),
         "ggml_backend_dev_get": (device, [size]),
         "ggml_backend_dev_name": (ctypes.c_char_p, [device]),
+        "ggml_backend_dev_description": (ctypes.c_char_p, [device]),
         "ggml_backend_dev_type": (ctypes.c_int, [device]),
         "ggml_backend_dev_memory": (None, [device, ctypes.POINTER(size), ctypes.POINTER(size)]),
+        "ggml_backend_dev_buffer_type": (buffer_type, [device]),
+        "ggml_backend_buft_name": (ctypes.c_char_p, [buffer_type]),
+        "ggml_backend_load_all_from_path": (None, [ctypes.c_char_p]),
     }
     for function, (result, arguments) in signatures.items():
         getattr(ggml, function).restype = result

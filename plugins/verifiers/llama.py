@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.far_end import FarEndOptions
 from pilotfish.hooks.protocols import VerifierFactory, Vocabulary
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import DeviceMemory, EngineOptions, EngineSetting, Footprint, Lane, TargetPin
@@ -99,6 +100,12 @@ class LlamaVerifier:
         from pilotfish.plugins.verifiers._llama_quantize import requantize
 
         requantize(source, target, kind)
+
+    def far_end(self, wanted: FarEndOptions) -> tuple[str, ...]:
+        """The command of a process that computes layers for other machines; loads nothing. Raises EngineError."""
+        from pilotfish.plugins._llama.far_end import command_of
+
+        return command_of(wanted)
 
     def _prepare(self, pin: TargetPin, setting: EngineSetting | None) -> None:
         if pin.format != "gguf":

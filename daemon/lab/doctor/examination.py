@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pilotfish.daemon.lab.doctor.far_checks import far_findings
 from pilotfish.daemon.lab.doctor.finding import Finding, Level
 from pilotfish.daemon.lab.doctor.machine_checks import (
     config_findings,
@@ -21,6 +22,7 @@ CHECKS: tuple[Callable[[Surroundings], Iterator[Finding]], ...] = (
     engine_findings,
     ollama_findings,
     device_findings,
+    far_findings,
     skipped_findings,
 )
 

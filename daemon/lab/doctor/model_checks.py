@@ -175,11 +175,13 @@ def _announced(metadata: GGUFMetadata) -> bool:
 
 
 def _memory(around: Surroundings, subject: Patient) -> Iterator[Finding]:
-    size = subject.report.size
-    if size > around.free:
-        need, free = filesize.decimal(size), filesize.decimal(around.free)
+    size, far = subject.report.size, around.far_free(subject.name)
+    if size > around.free + far:
+        need, free = filesize.decimal(size), filesize.decimal(around.free + far)
         remedy = (
-            "end what else holds memory, or take a smaller quantization" if size < around.total else "a smaller one"
+            "end what else holds memory, or take a smaller quantization"
+            if size < around.total + far
+            else "a smaller one"
         )
         yield Finding(Level.WARNING, subject.name, f"{need} of weights, {free} are free", "loading may fail", remedy)
 

@@ -19,6 +19,9 @@ from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.types import STOCK_ENGINE, TENSOR_ENGINE, Config
 from pilotfish.daemon.control.overview import overview
 from pilotfish.daemon.drafters import lease
+from pilotfish.daemon.farends import looking
+from pilotfish.daemon.farends.connected import held_here
+from pilotfish.daemon.farends.looking import FarEndSeen
 from pilotfish.daemon.front.settings import FrontSettings, parse_host
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import PilotfishError
@@ -50,6 +53,14 @@ class Surroundings:
     total: int
     held: Mapping[str, str]
     tensor_engines: Mapping[str, str] = field(default_factory=dict)  # as `engines`, those for MLX models
+    config: Config = field(default_factory=Config)  # that which was looked at
+    far_ends: tuple[FarEndSeen, ...] = ()  # those that the config names, for all models or for one
+    far_held: tuple[str, ...] = ()  # addresses of those that a process of this machine is connected to
+
+    def far_free(self, model: str) -> int:
+        """Bytes that are free on the far ends over which the model would be split."""
+        named = self.config.for_model(model).engine.rpc
+        return sum(seen.free for seen in self.far_ends if seen.endpoint in named)
 
 
 async def look(store: Store, config: Config, name: str | None) -> Surroundings:
@@ -58,6 +69,7 @@ async def look(store: Store, config: Config, name: str | None) -> Surroundings:
     url, version = await _ollama()
     memory = psutil.virtual_memory()
     overlay = await asyncio.to_thread(_overlay)
+    far_ends = await asyncio.to_thread(_far_ends, config, name)
     return Surroundings(
         overview=await overview(store),
         overlay=overlay,
@@ -73,7 +85,17 @@ async def look(store: Store, config: Config, name: str | None) -> Surroundings:
         total=memory.total,
         held=dict(_held()),
         tensor_engines=dict(_fingerprints(config, [TENSOR_ENGINE])),
+        config=config,
+        far_ends=far_ends,
+        far_held=await asyncio.to_thread(held_here, [seen.address for seen in far_ends]),
     )
+
+
+def _far_ends(config: Config, name: str | None) -> tuple[FarEndSeen, ...]:
+    """Of the model `name`, or of all of them."""
+    each = [config.for_model(name)] if name else [config, *(config.for_model(model) for model in config.models)]
+    endpoints = dict.fromkeys(endpoint for one in each for endpoint in one.engine.rpc)
+    return looking.look(list(endpoints), protocol="" if config.engine.libllama == "ollama" else None)
 
 
 async def _ollama() -> tuple[str, str]:

@@ -18,9 +18,11 @@ from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.cli.serve import _serve
+from pilotfish.daemon.cli.status import far_end_line
 from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.front.settings import FrontSettings
+from pilotfish.daemon.processes.ports import free_port
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import ConversationTotals
 from pilotfish.manifests.store import Store
@@ -74,7 +76,26 @@ class TestWithoutADaemon:
     def test_the_json_has_every_key(self, socket):
         found = status()
         assert found["daemon"] == {"running": False, "socket": str(socket)}
-        assert list(found) == ["daemon", "config", "engines", "plugins", "runners", "models", "stock", "decisions"]
+        of_here = ["daemon", "config", "engines", "far_ends", "plugins"]
+        assert list(found) == [*of_here, "runners", "models", "stock", "decisions"]
+
+    def test_far_ends_are_looked_at_those_of_single_models_too(self, config):
+        port = free_port()
+        save(
+            config,
+            f'[engine]\nrpc = ["127.0.0.1:{port}"]\n[models.large]\nrpc = ["127.0.0.1:{port}", "127.0.0.2:{port}"]\n',
+        )
+        seen = status()["far_ends"]
+        assert [far_end["endpoint"] for far_end in seen] == [f"127.0.0.1:{port}", f"127.0.0.2:{port}"]
+        assert f"far end 127.0.0.1:{port} refuses connections" in run("status")
+
+    def test_a_far_end_is_shown_with_its_memory_and_whom_it_serves(self):
+        device = {"free": 3 << 30, "total": 4 << 30, "name": "CPU", "description": ""}
+        seen = {"endpoint": "a:1", "pin": "libraries 12", "devices": [device], "busy": "", "trouble": ""}
+        assert far_end_line(seen) == "a:1: 3072 MiB of 4096 MiB free (libraries 12)"
+        busy = {**seen, "busy": "10.0.0.5:4711", "trouble": "a:1 serves 10.0.0.5:4711, and one at a time"}
+        assert far_end_line(busy).endswith("(libraries 12), serves 10.0.0.5:4711")
+        assert far_end_line({**seen, "trouble": "a:1 refuses connections"}) == "a:1 refuses connections"
 
     def test_the_engines_that_may_compute_are_named(self, config):
         assert status()["engines"] == {"choice": "auto", "here": ["llama", "ik"], "problems": []}

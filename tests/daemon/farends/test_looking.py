@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
 import re
 import socket
 import struct
@@ -15,7 +16,7 @@ from pilotfish.daemon.farends import rpc_protocol
 from pilotfish.daemon.farends.looking import look
 from pilotfish.daemon.farends.rpc_protocol import DeviceSeen
 from pilotfish.daemon.processes.ports import free_port
-from tests.fakes.far_ends import GIB, HEALTH, far_end, http, own, saying, stock
+from tests.fakes.rpc_servers import GIB, HEALTH, far_end, http, own, saying, stock
 
 SOON = 0.5  # seconds: how long one is looked at that never answers
 
@@ -38,6 +39,10 @@ def test_our_own_tells_everything_in_its_health():
     assert found.devices == (DeviceSeen(3 * GIB, 4 * GIB, "CPU", "A processor"),)
     assert found.pin == "libraries 1a2b3c4d5e6f, A processor, 2 threads"
     assert found.fingerprint == HEALTH["fingerprint"]
+
+
+def test_one_whose_process_is_started_again_is_named():
+    assert "no process that computes now" in seen(http(json.dumps(HEALTH), "503 Service Unavailable")).trouble
 
 
 def test_a_device_beside_the_processor_stands_in_the_pin():

@@ -30,7 +30,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Any:
             free._obj.value, total._obj.value = 10 * handle, 100 * handle
 
     monkeypatch.setattr(devices, "_devices", lambda: found)
-    monkeypatch.setattr(devices, "_ggml", Ggml)
+    monkeypatch.setattr(devices, "ggml_functions", Ggml)
     return devices
 
 

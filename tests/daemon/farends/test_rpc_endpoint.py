@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotfish.daemon.farends.far_address import MOST, FarAddress, far_addresses
+from pilotfish.daemon.farends.rpc_endpoint import MOST, RpcEndpoint, rpc_endpoints
 
 
 @pytest.mark.parametrize(
@@ -17,14 +17,14 @@ from pilotfish.daemon.farends.far_address import MOST, FarAddress, far_addresses
     ],
 )
 def test_a_far_end_is_a_name_or_an_ipv4_address_and_a_port(text, meant):
-    assert str(FarAddress.parse(text)) == meant
-    assert FarAddress.parse(meant) == FarAddress.parse(text)
+    assert str(RpcEndpoint.parse(text)) == meant
+    assert RpcEndpoint.parse(meant) == RpcEndpoint.parse(text)
 
 
 @pytest.mark.parametrize("text", ["::1", "[::1]:50052", "fe80::1:50052", "http://10.0.0.2:50052"])
 def test_ipv6_and_urls_are_refused_with_the_reason(text):
     with pytest.raises(ValueError, match="cuts at the first colon") as refused:
-        FarAddress.parse(text)
+        RpcEndpoint.parse(text)
     assert text in str(refused.value)
 
 
@@ -34,18 +34,18 @@ def test_ipv6_and_urls_are_refused_with_the_reason(text):
 )
 def test_what_is_no_far_end_is_named(text):
     with pytest.raises(ValueError, match=r"names no machine|has no port") as refused:
-        FarAddress.parse(text)
+        RpcEndpoint.parse(text)
     assert f'"{text}"' in str(refused.value)
 
 
 def test_several_keep_their_order_and_none_is_named_twice():
-    assert [str(one) for one in far_addresses(["b", "a:1", "b:1"])] == ["b:50052", "a:1", "b:1"]
+    assert [str(one) for one in rpc_endpoints(["b", "a:1", "b:1"])] == ["b:50052", "a:1", "b:1"]
     with pytest.raises(ValueError, match='"B:50052" is named twice'):
-        far_addresses(["b", "B:50052"])
+        rpc_endpoints(["b", "B:50052"])
     names = [f"far{n}" for n in range(MOST + 1)]
-    assert len(far_addresses(names[:-1])) == MOST
+    assert len(rpc_endpoints(names[:-1])) == MOST
     with pytest.raises(ValueError, match="at most 16"):
-        far_addresses(names)
+        rpc_endpoints(names)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_several_keep_their_order_and_none_is_named_twice():
     [("127.0.0.1", True), ("127.8.0.1", True), ("localhost", True), ("10.0.0.2", False), ("a", False)],
 )
 def test_whether_it_is_this_machine_can_be_seen(text, loopback):
-    assert FarAddress.parse(text).is_loopback == loopback
+    assert RpcEndpoint.parse(text).is_loopback == loopback

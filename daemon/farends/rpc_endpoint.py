@@ -15,14 +15,14 @@ _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
 
 
 @dataclass(frozen=True, slots=True)
-class FarAddress:
+class RpcEndpoint:
     """A name or an IPv4 address, and a port. Its text is what ggml is told."""
 
     host: str
     port: int = DEFAULT_PORT
 
     @classmethod
-    def parse(cls, text: str) -> FarAddress:
+    def parse(cls, text: str) -> RpcEndpoint:
         """Of "HOST" or "HOST:PORT". Raises ValueError, naming the text and what is wrong with it."""
         host, colon, port = text.strip().lower().partition(":")
         if ":" in port or host.startswith("["):
@@ -45,11 +45,11 @@ class FarAddress:
         return self.host == "localhost" or (_is_numeric(self.host) and ipaddress.IPv4Address(self.host).is_loopback)
 
 
-def far_addresses(texts: Sequence[str]) -> tuple[FarAddress, ...]:
+def rpc_endpoints(texts: Sequence[str]) -> tuple[RpcEndpoint, ...]:
     """All far ends of a setting, in their order. Raises ValueError for one that is none, one named twice, too many."""
-    found: list[FarAddress] = []
+    found: list[RpcEndpoint] = []
     for text in texts:
-        address = FarAddress.parse(text)
+        address = RpcEndpoint.parse(text)
         if address in found:
             raise ValueError(f'"{text}" is named twice: a far end serves one connection at a time')
         found.append(address)

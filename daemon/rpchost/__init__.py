@@ -1,0 +1,1 @@
+"""A far end: this machine's engine, computing layers of models that other machines load."""

@@ -1,0 +1,128 @@
+"""Who is served by the far end's process, and that there is one.
+
+ggml's server takes one connection at a time and lets others wait without a word, for as long as the first one's model
+is loaded; so a second near end is turned away here. For a moment it waits: a near end that looks for devices opens
+and closes connections in a row, and the next may be seen before the end of the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pilotfish.daemon.rpchost.far_process import FarProcess
+from pilotfish.hooks.errors import EngineError
+
+log = logging.getLogger("pilotfish.rpchost")
+
+PATIENCE = 2.0  # seconds that a near end waits for another one to go, and for the process to be there
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # seconds before the process is started again
+_STEADY = 60.0  # seconds after which one that ended counts as the first that did
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """A near end that is served, and since when."""
+
+    peer: str
+    since: float = field(default_factory=time.monotonic)
+
+
+class FarHost:
+    """`start` gives a process that serves, or raises EngineError."""
+
+    def __init__(self, start: Callable[[], Awaitable[FarProcess]], *, patience: float = PATIENCE) -> None:
+        self.sessions = 0
+        self.restarts = 0
+        self.about: Mapping[str, Any] = {}
+        self.protocol = ""
+        self._start = start
+        self._patience = patience
+        self._process: FarProcess | None = None
+        self._served: Served | None = None
+        self._changed = asyncio.Event()
+        self._devices: Sequence[Mapping[str, Any]] = ()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """There is a process while this lasts, or soon again. Raises EngineError when the first does not start."""
+        keeping = asyncio.create_task(self._keep(await self._begin()), name="keep the far end")
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            if self._process is not None:
+                await self._process.stop()
+
+    @property
+    def served(self) -> Served | None:
+        return self._served
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
+
+    async def devices(self) -> Sequence[Mapping[str, Any]]:
+        """What it computes on, with what is free: now, or as far as is known."""
+        if self._process is not None:
+            self._devices = await self._process.devices()
+        return self._devices
+
+    async def admit(self, peer: str) -> tuple[Served, int] | None:
+        """The process is this near end's from here on, until `leave`: at which port it is; None if it cannot be."""
+        try:
+            async with asyncio.timeout(self._patience):
+                while self._process is None or self._served is not None:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            log.warning("%s was turned away: %s", peer, self._why_not())
+            return None
+        self._served = Served(peer)
+        self.sessions += 1
+        log.info("%s is served", peer)
+        return self._served, self._process.port
+
+    def leave(self, served: Served) -> None:
+        """That near end is gone."""
+        if self._served is served:
+            self._served = None
+            log.info("%s is gone after %.0f s", served.peer, time.monotonic() - served.since)
+            self._changed.set()
+
+    def _why_not(self) -> str:
+        return f"{self._served.peer} is served" if self._served else "the process that computes is not up again"
+
+    async def _begin(self) -> FarProcess:
+        process = await self._start()
+        self.about, self.protocol, self._process = process.about, process.protocol, process
+        self._changed.set()
+        return process
+
+    async def _keep(self, process: FarProcess) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            began = time.monotonic()
+            how = await process.ended()
+            self._process = None
+            pause = _FIRST_PAUSE if time.monotonic() - began > _STEADY else min(2 * pause, _LONGEST_PAUSE)
+            log.warning("the process that computes %s; it is started again in %.1f s", how, pause)
+            process, pause = await self._begin_again(pause)
+
+    async def _begin_again(self, pause: float) -> tuple[FarProcess, float]:
+        """The next process, after that many seconds, or after more: how many they were in the end."""
+        while True:
+            await asyncio.sleep(pause)
+            self.restarts += 1
+            try:
+                return await self._begin(), pause
+            except (EngineError, OSError) as error:
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                log.warning("%s; the next try is in %.1f s", error, pause)
