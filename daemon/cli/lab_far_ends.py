@@ -61,7 +61,6 @@ def command(
     speculative by turns, whose ids are compared with each other and, of greedy ones, with what the same split gives
     with libllama alone. Ends with 1 where ids differ, or a delay could not be measured.
     """
-    from pilotfish.daemon.lab.spread.spread_course import SpreadCourse
 
     seconds = _delays(delays)
     folder = _use_libllama(libllama)

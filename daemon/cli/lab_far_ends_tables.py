@@ -1,4 +1,4 @@
-"""Tables of what `pilotfish lab far-ends` measured."""
+"""Tables of what `pilotfish lab far-ends` measured, at most 80 columns wide."""
 
 from __future__ import annotations
 
@@ -12,32 +12,25 @@ from pilotfish.daemon.lab.spread.spread_row import SpreadAnswer, SpreadRow
 
 def forwards_table(rows: Sequence[SpreadRow]) -> Table:
     """What forwards cost, a row for each delay."""
-    widths = sorted({block.width for row in rows for block in row.blocks if block.width > 1})
-    table = Table(title="Forwards: a step, and blocks in steps", title_justify="left")
-    for head in ("one-way delay", "step", *map(str, widths)):
-        table.add_column(head, justify="right")
-    table.add_column("rows equal to steps")
-    table.add_column("lane")
-    for row in rows:
-        if not row.failed:
-            costs = [_number(row.steps(width)) for width in widths]
-            equal = ", ".join(map(str, row.equal_widths))
-            table.add_row(_delay(row), f"{1000 * row.step:.1f} ms", *costs, equal, _lane(row))
+    measured = [row for row in rows if row.blocks]
+    widths = sorted({block.width for row in measured for block in row.blocks if block.width > 1})
+    heads = ("delay\none way", "a step", *(f"{width}\nwide" for width in widths))
+    table = _table("What forwards cost, blocks in steps", heads, "rows that\nare a step's")
+    for row in measured:
+        costs = [_number(row.steps(width)) for width in widths]
+        table.add_row(_delay(row), f"{1000 * row.step:.1f} ms", *costs, _equal_widths(row))
     return table
 
 
 def answers_table(rows: Sequence[SpreadRow]) -> Table:
     """How fast answers were decoded, a row for each and each delay."""
-    table = Table(title="Answers: tokens a second, medians of all rounds", title_justify="left")
-    for head in ("one-way delay", "plain", "speculative", "ratio", "drafts right"):
-        table.add_column(head, justify="right")
-    table.add_column("task")
-    table.add_column("ids")
+    heads = ("delay\none way", "plain\ntok/s", "drafts\ntok/s", "ratio", "drafts\naccepted", "ids")
+    table = _table("Answers, medians of all rounds", heads, "the answer")
     for row in rows:
         for answer in row.answers:
-            rates = (f"{answer.plain_rate:.1f}", f"{answer.speculative_rate:.1f}", f"{answer.ratio:.2f}")
+            rates = (f"{answer.plain_rate:.1f}", f"{answer.speculative_rate:.1f}", f"{answer.ratio:.2f}x")
             right = f"{answer.accepted} of {answer.drafted}"
-            table.add_row(_delay(row), *rates, right, f"{answer.kind}, {answer.mode}", _ids(answer))
+            table.add_row(_delay(row), *rates, right, _ids(answer), f"{answer.kind}, {answer.mode}")
     return table
 
 
@@ -46,14 +39,24 @@ def verdicts(rows: Sequence[SpreadRow]) -> Iterator[str]:
     for row in rows:
         if row.failed:
             yield f"{_delay(row)}: failed: {row.failed}"
-        if row.reason:
-            yield f"{_delay(row)}: the check at load: {row.reason}"
+        else:
+            beyond = f" up to {row.max_context} tokens" if row.max_context else ""
+            why = f" ({row.reason})" if row.reason else ""
+            yield f"{_delay(row)}: ready in {row.load:.1f} s, lane {row.lane}, widths {spans(row.widths)}{beyond}{why}"
     answers = [answer for row in rows for answer in row.answers]
     different = sum(answer.differs for answer in answers)
     if different:
         yield f"ids differ in {different} of {len(answers)} answers"
     elif answers:
-        yield f"all ids are equal in {len(answers)} answers"
+        yield f"all ids are equal in {len(answers)} answers; greedy ones are those of libllama alone on the same split"
+
+
+def _table(title: str, heads: Sequence[str], last: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column(last)
+    return table
 
 
 def _delay(row: SpreadRow) -> str:
@@ -64,14 +67,12 @@ def _number(steps: float | None) -> str:
     return "" if steps is None else f"{steps:.2f}"
 
 
-def _lane(row: SpreadRow) -> str:
-    beyond = f", up to {row.max_context} tokens" if row.max_context else ""
-    return f"{spans(row.widths)}{beyond}; ready in {row.load:.1f} s"
+def _equal_widths(row: SpreadRow) -> str:
+    equal = row.equal_widths
+    return "all" if len(equal) == len(row.blocks) else ", ".join(map(str, equal))
 
 
 def _ids(answer: SpreadAnswer) -> str:
     if not answer.equal:
-        return "differ with drafts"
-    if answer.apart is None:
-        return "equal"
-    return "equal, also by libllama alone" if answer.apart else "libllama alone gives others"
+        return "differ"
+    return "not as alone" if answer.apart is False else "equal"
