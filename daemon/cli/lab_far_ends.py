@@ -16,7 +16,6 @@ from pilotfish.daemon.config.paths import cache_dir
 from pilotfish.daemon.config.types import LIBLLAMA
 from pilotfish.daemon.lab.demonstration import FORMAT, MODEL
 from pilotfish.daemon.lab.spread.far_hosts import HostSize, far_hosts
-from pilotfish.daemon.lab.spread.spread_course import SpreadCourse
 from pilotfish.daemon.lab.spread.spread_row import SpreadSize
 from pilotfish.daemon.registry.libllama_folder import take_libllama_from
 from pilotfish.hooks.errors import UsageError
@@ -61,6 +60,7 @@ def command(
     speculative by turns, whose ids are compared with each other and, of greedy ones, with what the same split gives
     with libllama alone. Ends with 1 where ids differ, or a delay could not be measured.
     """
+    from pilotfish.daemon.lab.spread.spread_course import SpreadCourse
 
     seconds = _delays(delays)
     folder = _use_libllama(libllama)
