@@ -69,12 +69,14 @@ def command(
     with err.status("starting far ends") as status, far_hosts(ends, HostSize(threads, memory), folder) as far_ends:
         course = SpreadCourse(path, far_ends, seconds, size, stage=lambda what: status.update(what))
         rows = list(course.run())
-    for shown in (forwards_table(rows), answers_table(rows), *verdicts(rows)):
-        out.print(shown)
+    for table in (forwards_table(rows), answers_table(rows)):
+        out.print(table)
+    for words in verdicts(rows):
+        out.print(words, markup=False, soft_wrap=True)
     if report is not None:
         about = {"model": path.name, "ends": ends, "memory": memory, "size": asdict(size)}
-        table = {**about, "rows": [row.to_json() for row in rows]}
-        report.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+        found = {**about, "rows": [row.to_json() for row in rows]}
+        report.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     sys.exit(1 if any(row.failed or row.differs for row in rows) else 0)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.daemon.farends.looking import FarEndSeen
 from pilotfish.daemon.lab.spread import spread_course
 from pilotfish.daemon.lab.spread.far_hosts import HostSize, far_hosts
 from pilotfish.daemon.lab.spread.spread_child import ALONE, ANSWERS, MARK, ask_child
@@ -50,6 +51,7 @@ class Asked:
 def unseen(monkeypatch):
     """No far end is looked at."""
     monkeypatch.setattr(spread_course, "with_far_ends", lambda options, engine: replace(options, far_ends=engine.rpc))
+    monkeypatch.setattr(spread_course, "look", lambda endpoints: [])
 
 
 def course(asked, delays=(0.0, 0.01), blocks=lambda *how: BLOCKS):
@@ -89,6 +91,13 @@ def test_other_ids_alone_are_a_difference():
     (row,) = course(Asked(alone=(1, 2, 9)), (0.0,)).run()
     assert row.differs
     assert [answer.differs for answer in row.answers] == [True, False]
+
+
+def test_a_far_end_that_still_holds_the_process_before_is_waited_for(monkeypatch):
+    looks = [[FarEndSeen("a", busy="10.0.0.9:4"), FarEndSeen("b")], [FarEndSeen("a"), FarEndSeen("b")]]
+    monkeypatch.setattr(spread_course, "look", lambda endpoints: looks.pop(0) if looks else [])
+    list(course(Asked(), (0.0,)).run())
+    assert not looks
 
 
 def test_what_fails_costs_its_row_and_no_other():
