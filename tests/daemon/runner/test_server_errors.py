@@ -124,15 +124,19 @@ async def test_once_the_engines_thread_is_lost_every_endpoint_says_so(monkeypatc
         assert "the engine's thread has ended (MemoryError" in body["error"]["message"]
 
 
+async def read_into(got, answer):
+    while data := await answer.content.readany():
+        got += data
+
+
 async def test_an_error_in_mid_stream_becomes_its_last_event_and_the_stream_breaks_off():
     """Ollama passes an error event over, and takes the end of a stream for the end of the answer."""
     generator = ScriptedGenerator([WORDS, WORDS], error=EngineError("decode failed; reload"), error_after=1)
-    got = b""
+    got = bytearray()
     async with serving(generator) as client:
         answer = await client.post("/completion", json={**BODY, "stream": True})
         with pytest.raises(aiohttp.ClientPayloadError):
-            while data := await answer.content.readany():
-                got += data
+            await read_into(got, answer)
 
     *chunks, last = [json.loads(line.removeprefix(b"data: ")) for line in got.split(b"\n\n")[:-1]]
     assert len(chunks) == 3
