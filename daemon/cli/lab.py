@@ -12,6 +12,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pilotfish.daemon.cli.console import err, out
+from pilotfish.daemon.cli.lab_far_ends import command as far_ends
 from pilotfish.daemon.config.types import ENGINES, STOCK_ENGINE
 from pilotfish.daemon.lab.llama_server import find_llama_server
 from pilotfish.daemon.lab.matrix.matrix_case import MatrixRow, MatrixSize, cases
@@ -25,7 +26,10 @@ _DEFAULT = MatrixSize()
 
 @click.group("lab")
 def command() -> None:
-    """Tiny models of every architecture, and what pilotfish does with each."""
+    """Tiny models of every architecture, what pilotfish does with each, and models spread over far ends."""
+
+
+command.add_command(far_ends)
 
 
 @command.command("list")

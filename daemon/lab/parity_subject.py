@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from pilotfish.daemon.certify.lookup import engine_environment, find_lane
 from pilotfish.daemon.chat.chat_template import ChatTemplate, Conversation
 from pilotfish.daemon.config.types import STOCK_ENGINE, Config, Drafters, Plugins, Speculation
-from pilotfish.daemon.core.controller import Eager
+from pilotfish.daemon.core.controller import Controller, Eager
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome, OutputToken
 from pilotfish.daemon.core.generator import Generator
 from pilotfish.daemon.drafters.drafting import pool_for
@@ -158,9 +158,14 @@ class Subject:
         self, request: GenerationRequest, contender: Contender | None, plain: Sequence[int] = ()
     ) -> ParityAnswer:
         """Answer `request`, plainly without a contender."""
-        output_tokens: list[OutputToken] = []
-        outcome = self._generator(contender, plain).generate(request, output_tokens.extend, lambda: False)
-        return ParityAnswer(tuple(output_token.token for output_token in output_tokens), outcome)
+        return answered(self._generator(contender, plain), request)
+
+    def generator(self, config: Config, controller: Callable[..., Controller]) -> Generator:
+        """What answers with the drafters of `config`, as soon as those are ready. Raises EngineError for one that
+        cannot be had. They go when the subject is closed."""
+        made = self._loaded(self._made(config, controller))
+        self._kept[f"made {len(self._kept)}"] = made
+        return made
 
     def _generator(self, contender: Contender | None, plain: Sequence[int]) -> Generator:
         if contender is None:
@@ -173,10 +178,12 @@ class Subject:
 
     def _new(self, tables: Mapping[str, Mapping[str, Any]]) -> Generator:
         speculation = Speculation(parity=Parity.NONE, deadline_ms=60_000)
-        config = Config(speculation, Drafters(tuple(tables), tables), plugins=self.plugins)
+        return self._made(Config(speculation, Drafters(tuple(tables), tables), plugins=self.plugins), Eager)
+
+    def _made(self, config: Config, controller: Callable[..., Controller]) -> Generator:
         pool = pool_for(self.engine, self.pin, self.verifier, self.options, config, before=self.before)
         registry = Registry.load(config)
-        return Generator(self.engine, self.pin, registry, config, controller=Eager, pool=pool)
+        return Generator(self.engine, self.pin, registry, config, controller=controller, pool=pool)
 
     def _loaded(self, generator: Generator) -> Generator:
         """The same, once its drafters are ready. Raises EngineError when one cannot be had."""
@@ -190,6 +197,13 @@ class Subject:
             if found["state"] != DrafterState.READY:
                 raise EngineError(f"drafter {name} is {found['state']}: {found['about']}")
         return generator
+
+
+def answered(generator: Generator, request: GenerationRequest) -> ParityAnswer:
+    """`request`, to its end."""
+    output_tokens: list[OutputToken] = []
+    outcome = generator.generate(request, output_tokens.extend, lambda: False)
+    return ParityAnswer(tuple(output_token.token for output_token in output_tokens), outcome)
 
 
 def _messages(workload: Workload) -> list[dict[str, str]]:

@@ -20,7 +20,7 @@ hundred (docs/lab-notes.md).
 Nobody waits long for this. The first forwards say what a step takes, and what is compared is what takes BUDGET seconds
 by that measure: all widths of a small model, the most useful ones of a larger one, the shorter length alone or one that
 is shorter still, or nothing. On a busy machine it may take PATIENCE times as long, and then leaves out the rest. What
-was not compared is not in the lane, and the reason says so.
+was not compared is not in the lane, and the reason says so. A model that other machines compute is given longer.
 
 This is a check of minutes-old settings in seconds, not a certificate.
 """
@@ -36,7 +36,7 @@ import numpy as np
 
 from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.plugins._cells.context import CellContext, IdArray, Logits
-from pilotfish.plugins._cells.lane_check_time import CELLS, ROW, SHORTEST, CheckTime
+from pilotfish.plugins._cells.lane_check_time import CELLS, SHORTEST, CheckTime
 
 LENGTHS = (64, 270)
 EDGE = 256  # cells from which on only the longer length speaks
@@ -56,8 +56,8 @@ class LaneCheck:
     """`widths` begins with 1, or with PADDED where plain steps have to be padded. `exact_cache`: cells do not depend on
     the block that wrote them.
 
-    Beyond `max_context` cells nothing was compared. `complete` is False when something was left out for want of time,
-    so that the result is not worth remembering.
+    Beyond `max_context` cells nothing was compared. `complete` is False when something was left out for want of time
+    that another try may have, so that the result is not worth remembering.
     """
 
     widths: tuple[int, ...]
@@ -75,10 +75,12 @@ def check(
     clock: Callable[[], float] = time.monotonic,
     experts: bool = False,
     alone: bool = False,
+    afar: bool = False,
 ) -> LaneCheck:
     """Try the candidate widths in `budget` seconds. Leaves the cache empty. Raises EngineError.
 
-    With `alone` one row is taken to be computed in another way than several, whatever a comparison shows.
+    With `alone` one row is taken to be computed in another way than several, whatever a comparison shows; with `afar`
+    the budget is longer where forwards are, see `CheckTime`.
     """
     lengths = [length for length in LENGTHS if length + max(ROWS, *candidates) <= context.cells]
     if len(lengths) < len(LENGTHS) and context.cells > EDGE:
@@ -86,7 +88,7 @@ def check(
     context.clear()
     try:
         seconds = _seconds() if budget is None else budget
-        checking = _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts)
+        checking = _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts, afar=afar)
         return checking.run(candidates, alone=alone)
     finally:
         context.clear()
@@ -115,6 +117,7 @@ class _Check(CheckTime):
         clock: Callable[[], float],
         *,
         experts: bool,
+        afar: bool,
     ) -> None:
         places = [place for place in context.memory.places if LENGTHS[-1] < place <= context.cells - rows]
         ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, max(*LENGTHS, *places) + rows, dtype=np.int32)
@@ -123,7 +126,7 @@ class _Check(CheckTime):
         self._reasons: list[str] = []
         self._untried: set[int] = set()
         self._exact: bool | None = None  # None: it was not found out
-        super().__init__(context, ids, rows, lengths, budget, clock)
+        super().__init__(context, ids, rows, lengths, budget, clock, afar=afar)
 
     def run(self, candidates: Collection[int], *, alone: bool) -> LaneCheck:
         found = LaneCheck((1,), False, ALONE) if alone else self._tried(sorted(candidates, key=_use))
@@ -194,8 +197,8 @@ class _Check(CheckTime):
         disturbed. Whether anything fits. Leaves the cache empty."""
         timed, first = 0, (SHORTEST,)
         while not timed or ((timed < 3 or not self._affordable(widths, first)) and self._may_estimate()):
-            self._step = min(self._step, self._timed_step())
-            self._token, timed = ROW * self._step, timed + 1
+            self._seen(self._timed_step())
+            timed += 1
             self._used = (1 + timed) * self._step
         self._context.clear()
         return bool(self._affordable(widths, first))
@@ -211,7 +214,8 @@ class _Check(CheckTime):
         if self._untried:
             self._reasons.append(f"no time to try width {_list(self._untried)}")
         complete = not self._untried and max_context is None and (self._exact is not None or not widths)
-        return LaneCheck((self._base, *sorted(widths)), exact, "; ".join(self._reasons), complete, max_context)
+        reason, settled = "; ".join(self._reasons), self._settled
+        return LaneCheck((self._base, *sorted(widths)), exact, reason, complete or settled, max_context)
 
     def _at(self, length: int, widths: Sequence[int], wanted: float, allowed: float) -> tuple[list[int], set[int]]:
         """The widths that survive one length, whose prefix is fed, and those that do not. Leaves the prefix.

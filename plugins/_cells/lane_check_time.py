@@ -9,12 +9,19 @@ from pilotfish.plugins._cells.context import CellContext, IdArray
 SHORTEST = 16  # tokens instead of the shorter length, for models too large for it
 CELLS = 32  # rewritten in narrow blocks for the second question; at 270 tokens one of them straddles cell 256
 PATIENCE = 6.0  # times the budget, on a busy machine
+STEPS_AFAR = 200.0  # of a model on other machines: all that a check compares takes so many steps, by the prices here
+MOST_AFAR = 60.0  # seconds of budget, however long such a step takes
+PATIENCE_AFAR = 3.0
 ROW = 0.35  # steps that one more row of a block takes: 0.2 to 0.35 where it was measured
 
 
 class CheckTime:
     """Of forwards in `context`, for comparisons of `rows` rows at `lengths` tokens within `budget` seconds. Begins with
-    the first forward, which may wait for weights from a disk."""
+    the first forward, which may wait for weights from a disk.
+
+    `afar`: every forward waits for other machines, whatever its width. Loading there takes its time as well, and what
+    is left out now is left out of every answer, so the budget is what STEPS_AFAR steps take, if that is more.
+    """
 
     def __init__(
         self,
@@ -24,10 +31,13 @@ class CheckTime:
         lengths: Sequence[int],
         budget: float,
         clock: Callable[[], float],
+        *,
+        afar: bool = False,
     ) -> None:
         self._context, self._ids, self._rows, self._lengths, self._clock = context, ids, rows, lengths, clock
         self._timed_step()
-        self._budget = budget
+        self._budget = self._least = budget
+        self._afar = afar
         self._used = 0.0  # seconds of it, undisturbed, that the estimate took
         # seconds, undisturbed, of a single step and of a prompt's token
         self._step = self._token = float("inf")
@@ -37,6 +47,19 @@ class CheckTime:
         """The budget counts from now on."""
         self._started = self._clock()
         self._deadline = self._started + PATIENCE * self._budget
+
+    def _seen(self, step: float) -> None:
+        """A single step took so long."""
+        self._step = min(self._step, step)
+        self._token = ROW * self._step
+        if self._afar:
+            self._budget = max(self._least, min(STEPS_AFAR * self._step, MOST_AFAR))
+            self._deadline = self._started + max(PATIENCE * self._least, PATIENCE_AFAR * self._budget)
+
+    @property
+    def _settled(self) -> bool:
+        """Whether another try would have no more time than this one, which nothing has disturbed."""
+        return self._afar and self._budget >= MOST_AFAR and self._clock() - self._started <= self._budget
 
     def _may_estimate(self) -> bool:
         return self._time_for(2 * self._step, self._started + self._budget)  # one for the first forward

@@ -169,7 +169,7 @@ def _find_lane(
     fact += " padded" if alone else ""
     if (known := _as_check(remembered.get(pin.path, fact, stamp), dialect.room)) is not None:
         return known
-    found = check(context, candidates, experts=experts > 0, alone=alone)
+    found = check(context, candidates, experts=experts > 0, alone=alone, afar=bool(options.far_ends))
     if found.complete:
         remembered.put(pin.path, fact, stamp, asdict(found))
     log.info("%s: widths %s in %s %s", pin.name, found.widths, setting.title, found.reason)
@@ -203,9 +203,11 @@ def _lane_fact(
 
 def _as_check(value: Any, room: int) -> LaneCheck | None:
     try:
-        widths = tuple(value["widths"])
-        known = LaneCheck(widths, bool(value["exact_cache"]), str(value["reason"]))
-    except (TypeError, KeyError):
+        widths, most = tuple(value["widths"]), value.get("max_context")
+        known = LaneCheck(widths, bool(value["exact_cache"]), str(value["reason"]), max_context=most)
+    except (TypeError, KeyError, AttributeError):
+        return None
+    if most is not None and type(most) is not int:
         return None
     plausible = widths[:1] in ((1,), (PADDED,)) and all(isinstance(w, int) and 1 <= w <= room for w in widths)
     return known if plausible else None

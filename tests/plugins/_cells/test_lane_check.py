@@ -15,7 +15,7 @@ from pilotfish.lab.fakes import FakeClock
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.context import CellContext, Logits
 from pilotfish.plugins._cells.lane_check import BUDGET_VARIABLE, EDGE, LENGTHS, LaneCheck, check
-from pilotfish.plugins._cells.lane_check_time import PATIENCE
+from pilotfish.plugins._cells.lane_check_time import MOST_AFAR, PATIENCE, PATIENCE_AFAR, STEPS_AFAR
 
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 31)
 QUICK = 0.001  # seconds of a single step
@@ -220,6 +220,40 @@ def test_the_environment_says_how_long_it_may_take(monkeypatch: pytest.MonkeyPat
     assert widths("100") == (1, *WIDTHS)
     with pytest.raises(ConfigError, match=BUDGET_VARIABLE):
         widths("soon")
+
+
+def checked_afar(step: float, **script: Any) -> tuple[LaneCheck, float]:
+    """What is found of a model that other machines compute, and the seconds it took."""
+    clock = FakeClock()
+    context, started = ScriptedContext(clock, step, **script), clock()
+    found = check(cast(CellContext, context), (2, 3, 4, 6, 8, 12, 16), budget=2.0, clock=clock, afar=True)
+    return found, clock() - started
+
+
+@pytest.mark.parametrize("step", [0.065, 0.2, 0.28])
+def test_a_model_on_other_machines_is_given_time_by_its_own_steps(step: float) -> None:
+    found, seconds = checked_afar(step, row=0.15)
+    assert found == LaneCheck((1, 2, 3, 4, 6, 8, 12, 16), exact_cache=True, reason="")
+    assert 2.0 < seconds <= STEPS_AFAR * step
+
+
+def test_a_quick_one_takes_no_longer_than_here() -> None:
+    found, seconds = checked_afar(0.005)
+    assert found.complete
+    assert seconds <= 2.0
+
+
+def test_what_is_left_out_of_a_very_slow_one_is_not_tried_at_every_load() -> None:
+    found, seconds = checked_afar(1.0)
+    assert "no time to compare beyond 256 tokens" in found.reason
+    assert (found.max_context, found.complete) == (EDGE, True)
+    assert seconds <= MOST_AFAR
+
+
+def test_but_is_where_the_machines_were_busy_meanwhile() -> None:
+    found, seconds = checked_afar(1.0, slower=lambda forwards: 1.0 if forwards <= 4 else 4.0)
+    assert not found.complete
+    assert seconds <= PATIENCE_AFAR * MOST_AFAR + 4 * 16
 
 
 def only_single_steps_differ(width: int, size: int) -> int:
