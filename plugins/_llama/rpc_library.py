@@ -6,35 +6,50 @@ libllama in it: whoever uses it has to know that both ends are the same build.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.far_end import BUILT_FOR
 
 MOST_SERVERS = 16  # far ends of one process
 BUILD = "pilotfish rpc-build"
 
+_PACKAGE = "llama-cpp-python"
 _NAMES = ("libggml-rpc.so", "libggml-rpc.dylib")
 
 
-def rpc_library_in(folder: Path) -> Path | None:
-    """libggml-rpc beside the libllama in `folder`; None where there is none."""
-    return next((folder / name for name in _NAMES if (folder / name).is_file()), None)
+def rpc_library_in(folder: Path) -> Path:
+    """libggml-rpc beside the libllama in `folder`, found without loading anything.
+
+    Raises EngineError with the remedy when it is not there, or was built beside another version of libllama than the
+    one that the installed package is made for.
+    """
+    path = next((folder / name for name in _NAMES if (folder / name).is_file()), None)
+    if path is None:
+        raise EngineError(
+            f"{folder} holds no libggml-rpc, which far ends need: run `{BUILD}`, then set [engine] libllama to the "
+            "folder that it names"
+        )
+    with contextlib.suppress(FileNotFoundError):
+        built, installed = (folder / BUILT_FOR).read_text().strip(), version(_PACKAGE)
+        if built != installed:
+            raise EngineError(
+                f"{folder} was made of {_PACKAGE} {built}, and {installed} is installed now: run `{BUILD}` again"
+            )
+    return path
 
 
 class RpcLibrary:
     """The functions of libggml-rpc, and those of ggml that take apart what it returns. Handles are addresses."""
 
     def __init__(self, folder: Path) -> None:
-        """Load it from beside the libllama in `folder`. Raises EngineError with the remedy when it is not there."""
+        """Load it from beside the libllama in `folder`. Raises EngineError, with the remedy."""
         path = rpc_library_in(folder)
-        if path is None:
-            raise EngineError(
-                f"{folder} holds no libggml-rpc, which far ends need: run `{BUILD}`, then set [engine] libllama to the "
-                "folder that it names"
-            )
         try:
             self._rpc = _typed(ctypes.CDLL(str(path)))
         except (OSError, AttributeError) as error:

@@ -120,6 +120,15 @@ def test_ids_are_the_same_with_drafts_and_without(place, sampling):
     assert len(plain["tokens"]) == 64
 
 
+def test_layers_are_shared_out_as_the_config_says(place):
+    configure(place, rpc=[end.endpoint for end in place.ends])
+    config = place.folder / "pilotfish.toml"
+    config.write_text(config.read_text() + "\ntensor_split = [4, 1]\n")
+    with loaded(place):
+        taken = [sum(device["total"] - device["free"] for device in end.health()["devices"]) for end in place.ends]
+    assert taken[0] > 1.5 * taken[1] > 0
+
+
 def test_a_far_end_that_is_killed_in_an_answer_ends_it_with_its_name_and_the_next_load_finds_it_again(place):
     with loaded(place) as server:
         before = ids(server, temperature=0)

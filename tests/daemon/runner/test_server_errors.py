@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
+import aiohttp
 import pytest
 
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.runner import server as server_module
 from pilotfish.daemon.runner.engine_thread import EngineThread
 from pilotfish.hooks.errors import EngineError, RequestError
-from tests.daemon.runner.scripted import BODY, WORDS, ScriptedGenerator, ask, events, serving
+from tests.daemon.runner.scripted import BODY, WORDS, ScriptedGenerator, ask, serving
 from tests.fakes.misbehaviour import RAISED
 
 
@@ -121,11 +124,21 @@ async def test_once_the_engines_thread_is_lost_every_endpoint_says_so(monkeypatc
         assert "the engine's thread has ended (MemoryError" in body["error"]["message"]
 
 
-async def test_an_error_in_mid_stream_becomes_its_last_event():
-    generator = ScriptedGenerator([WORDS, WORDS], error=EngineError("decode failed; reload"), error_after=1)
-    async with serving(generator) as client:
-        *chunks, last = await events(client, **BODY)
+async def read_into(got, answer):
+    while data := await answer.content.readany():
+        got += data
 
+
+async def test_an_error_in_mid_stream_becomes_its_last_event_and_the_stream_breaks_off():
+    """Ollama passes an error event over, and takes the end of a stream for the end of the answer."""
+    generator = ScriptedGenerator([WORDS, WORDS], error=EngineError("decode failed; reload"), error_after=1)
+    got = bytearray()
+    async with serving(generator) as client:
+        answer = await client.post("/completion", json={**BODY, "stream": True})
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await read_into(got, answer)
+
+    *chunks, last = [json.loads(line.removeprefix(b"data: ")) for line in got.split(b"\n\n")[:-1]]
     assert len(chunks) == 3
     assert last == {"error": {"code": 500, "message": "decode failed; reload", "type": "server_error"}}
 
