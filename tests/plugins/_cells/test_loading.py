@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, Parity, TargetPin, WeightPin
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, FarEnd, Lane, Parity, TargetPin, WeightPin
 from pilotfish.lab.fakes import fake_pin
+from pilotfish.plugins._cells import loading
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.dialect import Dialect
 from pilotfish.plugins._cells.engine import CellEngine
@@ -80,8 +81,8 @@ def loaded(tmp_path: Path) -> Loaded:
     file = tiny_gguf(tmp_path / "model.gguf")
     pin = replace(fake_pin(), weights=(WeightPin("sha256:0", file, file.stat().st_size),))
 
-    def loaded(refuses: Refuses, lane: Lane | None = WIDE, memory: CellMemory = CELLS) -> CellEngine:
-        return load(cast(Dialect, RefusingDialect(refuses, memory)), pin, lane, EngineOptions(n_ctx=512))
+    def loaded(refuses: Refuses, lane: Lane | None = WIDE, memory: CellMemory = CELLS, **options: Any) -> CellEngine:
+        return load(cast(Dialect, RefusingDialect(refuses, memory)), pin, lane, EngineOptions(n_ctx=512, **options))
 
     return loaded
 
@@ -126,3 +127,13 @@ def test_a_padded_lane_is_none_on_a_memory_that_cannot_be_cut(loaded: Loaded) ->
         lane=replace(WIDE, widths=(2, 4, 8)),
     ).lane
     assert (lane.widths, lane.reason) == ((1,), NO_PADDING)
+
+
+def test_only_forwards_on_other_machines_are_timed_at_load(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = ((1, 0, 0.06), (8, 0, 0.08))
+    monkeypatch.setattr(loading, "width_costs", lambda context, widths: costs)
+    far_ends = (FarEnd("127.0.0.1:50052"),)
+    assert loaded(lambda setting, width: False).costs == ()
+    assert loaded(lambda setting, width: False, far_ends=far_ends).costs == costs
+    running = CellMemory(running=True)
+    assert loaded(lambda setting, width: False, memory=running, far_ends=far_ends).costs == ()
