@@ -29,7 +29,8 @@ def width_costs(
     """(width, position, seconds) of forwards at the context's begin; the narrowest first, then the widest: what lies
     between is told from them. Leaves the cache empty. Raises EngineError."""
     plain, *blocks = widths
-    found, ends = [], clock() + seconds
+    found: list[tuple[int, int, float]] = []
+    ends = clock() + seconds
     try:
         for width in (plain, *sorted(blocks, key=lambda width: (width & (width - 1) != 0, -width))):
             if found and clock() >= ends:
