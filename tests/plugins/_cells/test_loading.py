@@ -17,6 +17,7 @@ from pilotfish.plugins._cells import loading
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.dialect import Dialect
 from pilotfish.plugins._cells.engine import CellEngine
+from pilotfish.plugins._cells.lane_check import LaneCheck
 from pilotfish.plugins._cells.loading import NO_PADDING, load
 from tests.manifests.builders import tiny_gguf
 
@@ -137,3 +138,12 @@ def test_only_forwards_on_other_machines_are_timed_at_load(loaded: Loaded, monke
     assert loaded(lambda setting, width: False, far_ends=far_ends).costs == costs
     running = CellMemory(running=True)
     assert loaded(lambda setting, width: False, memory=running, far_ends=far_ends).costs == ()
+
+
+def test_a_lane_that_ends_at_some_length_ends_there_at_the_next_load_too(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = [LaneCheck((1, 2), False, "no time to compare beyond 256 tokens", complete=True, max_context=256)]
+    monkeypatch.setattr(loading, "check", lambda *words, **more: found.pop())
+    lanes = [loaded(lambda setting, width: False, None, state_dir=tmp_path).lane for _ in range(2)]
+    assert [(lane.widths, lane.max_context) for lane in lanes] == [((1, 2), 256)] * 2
