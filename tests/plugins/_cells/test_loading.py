@@ -13,6 +13,7 @@ import pytest
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, FarEnd, Lane, Parity, TargetPin, WeightPin
 from pilotfish.lab.fakes import fake_pin
+from pilotfish.manifests import remembered
 from pilotfish.plugins._cells import loading
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.dialect import Dialect
@@ -145,5 +146,6 @@ def test_a_lane_that_ends_at_some_length_ends_there_at_the_next_load_too(
 ) -> None:
     found = [LaneCheck((1, 2), False, "no time to compare beyond 256 tokens", complete=True, max_context=256)]
     monkeypatch.setattr(loading, "check", lambda *words, **more: found.pop())
+    monkeypatch.setattr(remembered, "SETTLED_SECONDS", 0.0)  # the model's file was just written
     lanes = [loaded(lambda setting, width: False, None, state_dir=tmp_path).lane for _ in range(2)]
     assert [(lane.widths, lane.max_context) for lane in lanes] == [((1, 2), 256)] * 2
