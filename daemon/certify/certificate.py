@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ FORMAT = 6  # counted up when what is measured, or what it means, changes
 FOLDER = "certificates"
 OF_TIME = ("time ran out", "compared up to")  # how findings begin that say nothing about rows
 DEARER = 1.05  # a ratio worth mentioning
+_FAR_END = re.compile(r"(?:far ends|,) ([\w.-]+:\d+)(?= \(|,|$)")  # in a device
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,12 @@ def _device(options: EngineOptions) -> str:
     if options.tensor_split:
         parts.append(f"split {':'.join(f'{share:g}' for share in options.tensor_split)}")
     return ", ".join(parts)
+
+
+def is_of_here(device: str, far_ends: Sequence[str]) -> bool:
+    """Whether `device`, as identities have it, is this machine with exactly these far ends, whatever computes there."""
+    here, beyond = device_name(), device.removeprefix(device_name())
+    return device.startswith(here) and (set(_FAR_END.findall(beyond)) == set(far_ends) if far_ends else not beyond)
 
 
 def identity_for(

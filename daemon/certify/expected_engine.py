@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pilotfish.daemon.certify.certificate import CertificateStore
-from pilotfish.daemon.certify.device import device_name
+from pilotfish.daemon.certify.certificate import CertificateStore, is_of_here
 from pilotfish.daemon.certify.lookup import find_lane
-from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.config.types import TENSORS, Config
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import EngineError
@@ -26,23 +25,27 @@ def engine_of(config: Config, state_dir: Path | None) -> EngineOf:
 
     def named(pin: TargetPin) -> str:
         mine = config.for_model(pin.name)
+        far_ends = mine.engine.rpc if pin.format != TENSORS else ()
         try:
             verifiers = fit_verifiers(registry, mine.engines_for(pin.format), options)
         except EngineError as error:
             return str(error)
         found = find_lane(pin, verifiers, options, mine.speculation.parity)
-        certificate = found.certificate
+        certificate = None if far_ends else found.certificate
         if found.identity and certificate is None:
             certificate = next(
                 (
                     made
                     for made in CertificateStore(state_dir).of_weights(found.identity.weights)
-                    if (made.identity.engines, made.identity.device) == (found.identity.engines, device_name())
+                    if made.identity.engines == found.identity.engines and is_of_here(made.identity.device, far_ends)
                 ),
                 None,
             )
         if certificate:
-            return f"{certificate.lane.setting.engine} ({certificate.engine}), as measured here"
+            where = f"over {', '.join(far_ends)}" if far_ends else "here"
+            return f"{certificate.lane.setting.engine} ({certificate.engine}), as measured {where}"
+        if far_ends:
+            return f"{found.attempts[0].verifier.name}, over {', '.join(far_ends)}"
         why = f": {found.why}" if found.why else ""
         return found.attempts[0].verifier.name + why
 

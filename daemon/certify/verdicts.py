@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pilotfish.daemon.certify.certificate import Certificate, CertificateStore
-from pilotfish.daemon.certify.device import device_name
+from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, is_of_here
 from pilotfish.daemon.certify.expected_engine import EngineOf
 from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
 from pilotfish.daemon.config.types import TENSOR_ENGINE, Config
@@ -27,6 +26,7 @@ from pilotfish.manifests.tensor_facts import MLXFacts, describe_tensors
 from pilotfish.manifests.tensor_layers import TensorLayers
 from pilotfish.manifests.writer import human_number
 
+_DEFAULTS = Config()
 EXACT_TYPES = frozenset({"Q4_0", "Q4_1", "Q8_0"})  # one class of forward widths wherever it was measured
 
 
@@ -82,14 +82,16 @@ class ModelListing:
         }
 
 
-def describe_models(store: Store, state_dir: Path | None = None, *, verify: bool = True) -> ModelListing:
+def describe_models(
+    store: Store, state_dir: Path | None = None, *, verify: bool = True, config: Config = _DEFAULTS
+) -> ModelListing:
     """A report for every model in the store.
 
     Nothing is loaded and nothing raises: what is wrong with a model is in its report. With `verify` every weight blob
     is hashed unless that was done before (remembered under `state_dir`).
     """
     listing = store.models()
-    reports = (describe_model(store, manifest, state_dir, verify=verify) for manifest in listing.models)
+    reports = (describe_model(store, manifest, state_dir, verify=verify, config=config) for manifest in listing.models)
     return ModelListing(tuple(reports), listing.skipped)
 
 
@@ -100,8 +102,10 @@ def describe_model(
     *,
     verify: bool = True,
     engine_of: EngineOf | None = None,
+    config: Config = _DEFAULTS,
 ) -> ModelReport:
-    """The report of one model whose manifest has been read; see `describe_models`. `engine_of` names its engine."""
+    """The report of one model whose manifest has been read; see `describe_models`. `engine_of` names its engine,
+    `config` whether far ends compute it."""
     report = ModelReport(
         name=manifest.name.short,
         size=manifest.size,
@@ -110,7 +114,8 @@ def describe_model(
         weights=tuple(str(layer.digest) for layer in manifest.layers if layer.media_type in media.WEIGHT_TYPES),
     )
     try:
-        return _describe(store, manifest, report, state_dir, verify, engine_of)
+        far_ends = config.for_model(report.name).engine.rpc
+        return _describe(store, manifest, report, state_dir, verify, engine_of, far_ends)
     except (BrokenModel, ModelNotFound) as error:
         return replace(report, status="broken", verdict="no: broken", reason=str(error))
 
@@ -122,6 +127,7 @@ def _describe(
     state_dir: Path | None,
     verify: bool,
     engine_of: EngineOf | None,
+    far_ends: Sequence[str],
 ) -> ModelReport:
     config = store.config(manifest)
     report = _with_config(report, config)
@@ -147,10 +153,10 @@ def _describe(
         return _beside_ollama(report, pin, obstacle, state_dir, engine_of)
     if obstacle:
         return replace(report, verdict=f"no: {obstacle[0]}", reason=obstacle[1])
-    left = LeftToStock(state_dir, store.blob(layers[0], manifest.name)).newest() if layers else None
+    left = LeftToStock(state_dir, store.blob(layers[0], manifest.name)).newest() if layers and not far_ends else None
     engine = engine_of(pin) if engine_of and pin else ""
     report = replace(report, can_speculate=True, engine=engine, left_to_stock=left)
-    if certificate := _certificate(report, state_dir):
+    if certificate := _certificate(report, state_dir, far_ends):
         verdict = "yes, certified" if certificate.lane.max_width > 1 else "no: widths differ"
         return replace(report, verdict=verdict, certificate=certificate.summary())
     limits = tuple(_limits(audit, files))
@@ -186,11 +192,10 @@ def _beside_ollama(
     )
 
 
-def _certificate(report: ModelReport, state_dir: Path | None) -> Certificate | None:
-    """The newest certificate of this model that was made on this machine."""
-    here = device_name()
-    found = (c for c in CertificateStore(state_dir).of_weights(report.weights) if c.identity.device == here)
-    return next(found, None)
+def _certificate(report: ModelReport, state_dir: Path | None, far_ends: Sequence[str] = ()) -> Certificate | None:
+    """The newest certificate of this model that was made on this machine, and over these far ends."""
+    made = CertificateStore(state_dir).of_weights(report.weights)
+    return next((one for one in made if is_of_here(one.identity.device, far_ends)), None)
 
 
 def _is_known(pin: TargetPin, state_dir: Path | None) -> bool:

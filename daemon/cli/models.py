@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pilotfish.daemon.certify.expected_engine import EngineOf, engine_of
+from pilotfish.daemon.certify.expected_engine import engine_of
 from pilotfish.daemon.certify.verdicts import ModelListing, ModelReport, describe_model, describe_models
 from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config import files
 from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.config.types import Config
 from pilotfish.hooks.errors import ConfigError
 from pilotfish.manifests.store import Store
 
@@ -46,14 +47,17 @@ def command(name: str | None, as_json: bool, root: Path | None) -> None:
 
 def _listing(store: Store, name: str | None) -> ModelListing:
     """Every model, or the one of that name. Raises ModelNotFound."""
+    config = _config()
     if name is None:
-        return describe_models(store, state_dir())
-    return ModelListing((describe_model(store, store.manifest(name), state_dir(), engine_of=_engine_of()),), ())
+        return describe_models(store, state_dir(), config=config or Config())
+    named = engine_of(config, state_dir()) if config else None
+    report = describe_model(store, store.manifest(name), state_dir(), engine_of=named, config=config or Config())
+    return ModelListing((report,), ())
 
 
-def _engine_of() -> EngineOf | None:
+def _config() -> Config | None:
     try:
-        return engine_of(files.load_or_last_good(), state_dir())
+        return files.load_or_last_good()
     except ConfigError:  # what is wrong with it, `pilotfish status` says
         return None
 

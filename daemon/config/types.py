@@ -175,6 +175,11 @@ class Config:
         engine = self.engine if mine.rpc is None else replace(self.engine, rpc=mine.rpc)
         return replace(self, speculation=speculation, drafters=drafters, engine=engine, models={})
 
+    @property
+    def without_far_ends(self) -> Config:
+        """The same for a model that no far end computes."""
+        return replace(self, engine=replace(self.engine, rpc=()))
+
     def for_models(self, names: Sequence[str]) -> Config:
         """What is in force for models that share their weights, and so a runner: of each setting the strictest.
 

@@ -28,11 +28,12 @@ def pool_for(
 ) -> DrafterPool:
     """The pool of `engine`, which `verifier` loaded with `options`; `before` is `private_bytes()` ahead of that."""
     budget = memory_budget_for(pin, verifier, options, before)
+    beside = replace(options, n_ctx=engine.n_ctx, slots=1, far_ends=(), tensor_split=())
     return DrafterPool(
         pin,
         TokenizerVocabulary(engine.tokenizer, pin.tokenizer),
         engine.n_vocab,
-        options=replace(options, n_ctx=engine.n_ctx, slots=1),  # a drafter's sessions are its own affair
+        options=beside,  # a drafter's sessions are its own affair, and it computes here
         host=LocalHost(state=state_dir, owner=f"drafts for {pin.name}"),
         admit=budget.admit,
         pressed=budget.pressed,

@@ -27,7 +27,7 @@ from pilotfish.daemon.registry.containment import contained, where
 from pilotfish.daemon.runner.conversation_memory import keep_at_rest
 from pilotfish.daemon.runner.job import Job
 from pilotfish.hooks.errors import EngineError, PilotfishError
-from pilotfish.hooks.protocols import TargetEngine
+from pilotfish.hooks.protocols import SpansMachines, TargetEngine
 
 log = logging.getLogger("pilotfish.runner")
 
@@ -128,7 +128,8 @@ class EngineThread:
 
     @property
     def engaged(self) -> float:
-        """Seconds that a beginning request, a prompt block or a round has taken so far; 0 while nothing is computed."""
+        """Seconds that a beginning request, a prompt block, a round, or keeping what was said has taken so far; 0 while
+        the engine has nothing to do."""
         since = self._engaged
         return time.monotonic() - since if since is not None else 0.0
 
@@ -169,19 +170,24 @@ class EngineThread:
             running.job.cancel()
 
     def join(self, timeout: float) -> bool:
-        """Whether the thread has ended, after at most `timeout` seconds; frees the engine if so. Call it once."""
+        """Whether the thread has ended, after at most `timeout` seconds; frees the engine if so, which other machines
+        may keep from ever coming to an end: then False after as many seconds again. Call it once."""
         if self._abandoned:
             return False
         if self._thread.ident is not None:
             self._thread.join(timeout)
         if self._thread.is_alive():
             return False
-        if self.generator is not None:
-            try:
-                self.generator.close()
-            except BaseException:
-                log.exception("the engine could not be freed")
-        return True
+        if self.generator is None:
+            return True
+        engine: object = self.generator.engine
+        if not (isinstance(engine, SpansMachines) and engine.far_ends):
+            _free(self.generator)
+            return True
+        freeing = threading.Thread(target=_free, args=(self.generator,), name="freeing", daemon=True)
+        freeing.start()
+        freeing.join(timeout)
+        return not freeing.is_alive()
 
     def _run(self) -> None:
         try:
@@ -237,7 +243,8 @@ class EngineThread:
             go_on = not self._stopping.is_set() or bool(self._waiting) or bool(self._running)
         if not stirred and not self._running:
             self._worked = False
-            keep_at_rest(generator.engine)
+            with self._engagement():  # it is read from where it was computed
+                keep_at_rest(generator.engine)
         return go_on
 
     def _stir(self) -> None:
@@ -309,6 +316,13 @@ class EngineThread:
     def _on_loop(self, call: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is gone: the process is ending
             self._loop.call_soon_threadsafe(call)
+
+
+def _free(generator: Generates[Any]) -> None:
+    try:
+        generator.close()
+    except BaseException:
+        log.exception("the engine could not be freed")
 
 
 def _told(error: BaseException) -> BaseException:

@@ -138,8 +138,9 @@ def _take(words: list[str], seen: dict[str, Any]) -> None:
 
 
 def in_force(config: Config, launch: Launch) -> Config:
-    """The config for this launch's models."""
-    return with_own_drafter(config.for_models(launch.names), launch.draft)
+    """The config for this launch's models. MLX models, which their manifests name, are computed here alone."""
+    own = config.for_models(launch.names)
+    return with_own_drafter(own.without_far_ends if name_at(launch.model) else own, launch.draft)
 
 
 def model_path(argv: Sequence[str]) -> Path:

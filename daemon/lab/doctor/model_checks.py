@@ -64,7 +64,7 @@ def skipped_findings(around: Surroundings) -> Iterator[Finding]:
 
 
 def _subject(around: Surroundings, manifest: Manifest) -> Patient:
-    report = describe_model(around.store, manifest, around.state_dir, verify=False)
+    report = describe_model(around.store, manifest, around.state_dir, verify=False, config=around.config)
     if report.status == "broken":
         return Patient(manifest, report, (), Audit())
     layers = manifest.of_type(media.MODEL)

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from pilotfish.daemon.certify import device, lookup
-from pilotfish.daemon.certify.certificate import Certificate, CertificateStore, Identity, _checksum, identity_of, parse
+from pilotfish.daemon.certify.certificate import (
+    Certificate,
+    CertificateStore,
+    Identity,
+    _checksum,
+    identity_of,
+    is_of_here,
+    parse,
+)
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.protocols import Probe, TargetEngine
@@ -109,6 +117,23 @@ def test_it_names_all_that_computes_elsewhere(changed: dict[str, Any], options: 
     spread = replace(options, far_ends=far_ends)
     assert "far ends a:1 (libraries 12), b:2 (libraries 34)" in identity(spread).device
     assert identity(spread).differences(identity(replace(spread, **changed))) == ["device"]
+
+
+@pytest.mark.parametrize(
+    ("far_ends", "split"),
+    [
+        ((), ()),
+        ((FarEnd("a:1", "x86_64, AMD EPYC, 2 of 2 cores, 1 thread"), FarEnd("box.lan:50052")), ()),
+        ((FarEnd("10.0.0.2:1", "libraries 12"), FarEnd("b-2:2", "RPC 7.0.0")), (3.0, 1.0)),
+    ],
+)
+def test_it_tells_for_which_far_ends_it_was_made(far_ends, split, options: EngineOptions) -> None:
+    device = identity(replace(options, far_ends=far_ends, tensor_split=split)).device
+    named = [far_end.endpoint for far_end in far_ends]
+    assert is_of_here(device, named)
+    assert not is_of_here(device, [*named, "c:3"])
+    assert not is_of_here(device, named[:1] if named else ["a:1"])
+    assert not is_of_here(f"another {device}", named)
 
 
 def test_every_part_of_an_identity_is_among_the_differences_tried() -> None:

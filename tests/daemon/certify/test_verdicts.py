@@ -11,6 +11,7 @@ from pilotfish.daemon.certify.certificate import CertificateStore, Identity
 from pilotfish.daemon.certify.device import device_name
 from pilotfish.daemon.certify.left_to_stock import Left, LeftToStock
 from pilotfish.daemon.certify.verdicts import describe_model, describe_models
+from pilotfish.daemon.config.reader import parse
 from pilotfish.hooks.types import Lane, Parity
 from pilotfish.manifests import manifest as media
 from pilotfish.manifests.store import Store
@@ -227,6 +228,21 @@ def test_a_certified_model_shows_its_lane_and_why_it_is_no_wider(report, tmp_pat
     assert report().verdict == "no: widths differ"
     CertificateStore(tmp_path / "state").put(replace(made, lane=replace(lane, widths=(1, 2, 3))))
     assert report().verdict == "yes, certified"
+
+
+def test_what_was_found_here_says_nothing_of_a_model_over_far_ends(report, store, tmp_path):
+    found, config = report(), parse({"engine": {"rpc": ["a:1"]}})
+    identity = Identity(found.weights, (("llama", "build"),), device_name(), None, None, None, None, None, ())
+    CertificateStore(tmp_path / "state").put(certificate_of(identity, Lane("plain", (1,), reason="alone")))
+    file = store.blob(store.manifest("m").of_type(media.MODEL)[0], store.manifest("m").name)
+    LeftToStock(tmp_path / "state", file).put("as it was launched", Left("nothing to gain", time.time()))
+    (over,) = describe_models(store, tmp_path / "state", config=config).models
+    assert (over.verdict, over.certificate, over.left_to_stock) == ("yes", "", None)
+    spread = replace(identity, device=f"{device_name()}, far ends a:1 (libraries 12)")
+    CertificateStore(tmp_path / "state").put(certificate_of(spread, Lane("wide", (1, 2))))
+    (over,) = describe_models(store, tmp_path / "state", config=config).models
+    assert over.verdict == "yes, certified"
+    assert report().verdict == "no: widths differ"
 
 
 def test_a_model_that_was_left_to_stock_says_so_until_it_changes(report, store, tmp_path):

@@ -8,6 +8,8 @@ import threading
 import pytest
 
 from pilotfish.daemon.core.generation import GenerationRequest
+from pilotfish.daemon.farends.looking import FarEndSeen
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.runner import far_ends_watch
 from pilotfish.daemon.runner.engine_thread import EngineThread
 from pilotfish.daemon.runner.far_ends_watch import end_with_far_ends, watch_far_ends
@@ -32,6 +34,28 @@ class Far:
 
     def when_lost(self, call):
         self.told = call
+
+
+class FarEngine(FakeEngine):
+    """The same as a whole engine."""
+
+    far_ends = ("a:1", "b:2")
+
+    def gone(self):
+        return ()
+
+    def when_lost(self, call):
+        """Never is."""
+
+
+def busy(far_ends):
+    """What is seen of far ends that serve somebody."""
+    return [FarEndSeen(far_end, busy="1.2.3.4:5", trouble="it serves somebody") for far_end in far_ends]
+
+
+def silent(far_ends):
+    """The first one computes, the others do not answer."""
+    return [*busy(far_ends[:1]), *(FarEndSeen(far_end, trouble="it does not answer") for far_end in far_ends[1:])]
 
 
 class Hanging(ScriptedGenerator):
@@ -84,8 +108,32 @@ async def test_far_ends_that_are_silent_while_something_is_computed_are_given_up
     thread, generator = hanging
     job = thread.submit(REQUEST)
     await asyncio.to_thread(generator.inside.wait, SECONDS)
-    await asyncio.wait_for(watch_far_ends(thread, Far(), 0.05, poll_seconds=0.01), SECONDS)
+    looks = [busy, silent]
+    watching = watch_far_ends(thread, Far(), 0.05, 0.01, lambda far_ends: looks.pop(0)(far_ends))
+    await asyncio.wait_for(watching, SECONDS)
+    assert not looks
     assert "a:1, b:2 were silent" in await ended(thread, job)
+
+
+async def test_far_ends_that_say_they_compute_are_waited_for_much_longer_and_not_for_ever(hanging):
+    thread, generator = hanging
+    job = thread.submit(REQUEST)
+    await asyncio.to_thread(generator.inside.wait, SECONDS)
+    looked = []
+    watching = watch_far_ends(thread, Far(), 0.05, 0.01, lambda far_ends: looked.append(1) or busy(far_ends))
+    await asyncio.wait_for(watching, SECONDS)
+    assert looked
+    assert "rpc_deadline_s" in await ended(thread, job)
+
+
+async def test_nobody_waits_for_ever_for_an_engine_that_other_machines_keep_from_being_freed():
+    generator, let_go = ScriptedGenerator(engine=FarEngine()), threading.Event()
+    thread = EngineThread(lambda: generator, lambda outcome, prompt: None)
+    await thread.start()
+    generator.close = lambda: let_go.wait(SECONDS) and None  # type: ignore[method-assign]
+    thread.cancel()
+    assert not thread.join(0.2)
+    let_go.set()
 
 
 async def test_one_that_ends_while_nothing_is_computed_ends_the_runner():

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.runner.launch_arguments import DEFAULT_CONTEXT, parse
+from pilotfish.daemon.config.reader import parse as configured
+from pilotfish.daemon.runner.launch_arguments import DEFAULT_CONTEXT, in_force, parse
 from pilotfish.hooks.errors import UsageError
 from pilotfish.hooks.types import EngineOptions
 
@@ -155,3 +156,12 @@ def test_what_it_cannot_do_is_refused_by_name(flags):
 def test_a_launch_without_a_model_is_refused():
     with pytest.raises(UsageError, match="--model"):
         parse(["--port", "80"])
+
+
+def test_no_far_end_computes_a_model_that_its_manifest_names():
+    config = configured({"engine": {"rpc": ["10.0.0.2"]}})
+    for path, far_ends in (
+        ("/m/blobs/sha256-ab", ("10.0.0.2:50052",)),
+        ("/m/manifests/registry.ollama.ai/library/tensors/latest", ()),
+    ):
+        assert in_force(config, parse(["--model", path], {})).engine.rpc == far_ends
