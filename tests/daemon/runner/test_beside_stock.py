@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pilotfish.daemon.runner.endpoints import REFUSED
+from tests.long_forms import every_kind_once
 
 pytestmark = [pytest.mark.model, pytest.mark.stock]
 
@@ -46,10 +47,9 @@ TEXTS = [
 OWN_KEYS = {"pilotfish", "draft_n", "draft_n_accepted"}
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize(("prompt", "sampling"), every_kind_once(PROMPTS, SAMPLING, others=pytest.mark.long))
 def test_the_same_ids(runner, stock, prompt, sampling):
-    body = {"prompt": PROMPTS[prompt], "n_predict": 48, "return_tokens": True, **SAMPLING[sampling]}
+    body = {"prompt": prompt, "n_predict": 48, "return_tokens": True, **sampling}
     ours, theirs = (server.post("/completion", **body).json() for server in (runner, stock))
 
     assert ours["tokens"] == theirs["tokens"]

@@ -18,7 +18,7 @@ TEXT = "Write ten lines, each starting with Alpha.\nAlpha one\nAlpha two\n"
 
 @pytest.mark.parametrize(
     ("verifier", "weights", "threads"),
-    [("llama", "Q4_1", 2), ("llama", "Q4_K_M", 1), ("ik", "Q4_K_M", 1)],
+    [("llama", "Q4_1", 2), ("ik", "Q4_K_M", 1), pytest.param("llama", "Q4_K_M", 1, marks=pytest.mark.long)],
 )
 class TestVerifier(VerifierConformance):
     @pytest.fixture

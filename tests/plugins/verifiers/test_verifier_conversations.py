@@ -12,6 +12,7 @@ from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, acc
 from pilotfish.hooks.protocols import RemembersConversations
 from pilotfish.hooks.types import SamplingParams
 from tests.engines import GEMMA, EngineOf
+from tests.long_forms import every_kind_once
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.model
 
 PLENTY = 1 << 30
 ENGINES = [("Q4_1", "llama"), ("Q4_K_M", "llama"), ("Q4_1", "ik"), (GEMMA, "ik")]
+WORDS = {"90 tokens": 60, "300 tokens": 200}  # past 256 attention may change its code
 SUBJECTS = ("apples", "pears")
 
 
@@ -65,7 +67,11 @@ def answer(
     return tokens, session.cached
 
 
-@pytest.mark.parametrize("words", [60, 200])  # 90 tokens, and 300: past 256 attention may change its code
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    every_kind_once({" on ".join(which): which for which in ENGINES}, WORDS, others=pytest.mark.long),
+    indirect=["engine"],
+)
 def test_a_conversation_that_comes_back_gives_the_rows_it_would_have_given(engine: CellEngine, words: int) -> None:
     first = chat(engine, "apples", words)
     tokens, _ = answer(engine, first, SEEDED, 9)
