@@ -176,7 +176,11 @@ def test_rows_after_n_commits_of_one_and_one_commit_of_n_are_the_same_bits(any_e
     assert np.array_equal(singly, rejected)
 
 
-@pytest.mark.parametrize("words", [20, 520])  # less than a block of the prompt, and more than the longest
+@pytest.mark.parametrize(
+    ("any_engine", "words"),  # less than a block of the prompt, and more than the longest
+    every_kind_once(OF_EACH_FORMAT, {"520": 520, "20": 20}, others=pytest.mark.long),
+    indirect=["any_engine"],
+)
 def test_a_prefix_from_an_earlier_request_changes_no_bit(any_engine: CellEngine, words: int) -> None:
     stem = any_engine.tokenizer.encode("Alpha beta gamma delta. " * (words // 5))
     prompt = [*stem, *any_engine.tokenizer.encode("Which word comes next?")]
