@@ -74,8 +74,16 @@ def test_the_same_tokens_for_tricky_texts(runner, stock, add_special, parse_spec
         assert texts[0] == texts[1]
 
 
-def test_a_raw_prompt_is_read_as_stock_reads_it(runner, stock):
-    for prompt in (*TEXTS[1:], [1, "user", 198], {"prompt_string": "<|im_start|>x"}):
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        (*TEXTS[1:-1], "x" * 500, [1, "user", 198], {"prompt_string": "<|im_start|>x"}),
+        pytest.param(TEXTS[-1:], marks=pytest.mark.long),
+    ],
+    ids=["short ones", "a long one"],
+)
+def test_a_raw_prompt_is_read_as_stock_reads_it(runner, stock, prompts):
+    for prompt in prompts:
         body = {"prompt": prompt, "n_predict": 1, "temperature": 0, "return_tokens": True}
         ours, theirs = (server.post("/completion", **body).json() for server in (runner, stock))
         assert ours["tokens_evaluated"] == theirs["tokens_evaluated"], prompt
