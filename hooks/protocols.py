@@ -27,8 +27,8 @@ it has: `LoadableDrafter`, `SpeaksVocabulary`, `ServesSessions`, `TellsStatus`, 
 sessions `TakesHidden`; `CountsDrafterIds`; `CertifiableVerifier`, `RefusesModels`, `ReadsVocabularies`,
 `TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`, `ComputesForOthers`; of its engines, `HasSlots`,
 `VerifiesTogether`, `RestoresStates`, `RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast`,
-`SpansMachines` and `HasHidden`; of its sessions, `ShiftsContext` and `GivesHidden`; of its probes, `ReadsLogits`,
-`StepsTogether`, `ReadsPromptsApart`, `TellsEdges`, `RestoresStates` and `InspectsForwards`.
+`SpansMachines`, `TellsCosts` and `HasHidden`; of its sessions, `ShiftsContext` and `GivesHidden`; of its probes,
+`ReadsLogits`, `StepsTogether`, `ReadsPromptsApart`, `TellsEdges`, `RestoresStates` and `InspectsForwards`.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from pilotfish.hooks.target_capabilities import (
     RestoresStates,
     SlotSession,
     SpansMachines,
+    TellsCosts,
     VerifiesTogether,
 )
 from pilotfish.hooks.verifier import (
@@ -109,6 +110,7 @@ __all__ = [
     "TakesHidden",
     "TargetEngine",
     "TargetSession",
+    "TellsCosts",
     "TellsDevices",
     "TellsEdges",
     "TellsFootprint",

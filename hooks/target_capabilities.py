@@ -138,3 +138,13 @@ class SpansMachines(Protocol):
         """Have `call` told why nothing is computed any more: from a thread of the engine's, and the process ends when
         it returns."""
         ...
+
+
+@runtime_checkable
+class TellsCosts(Protocol):
+    """An engine that timed forwards while it loaded, for whom the first ones of a width take longer than all others."""
+
+    @property
+    def costs(self) -> tuple[tuple[int, int, float], ...]:
+        """(width, position, seconds), the plain step's among them; none where the first are like any."""
+        ...

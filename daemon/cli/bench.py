@@ -106,10 +106,13 @@ def command(
         sys.exit(measure_floor(options["model"], options["root"], overlay, rounds, json_file))
     if agent:
         from pilotfish.daemon.cli.bench_agent import measure_agent
+        from pilotfish.daemon.lab.subjects import model_path
 
         rounds = 1 if options["quick"] else options["rounds"]
-        model, quantization, root = options["model"], options["quantization"], options["root"]
-        sys.exit(measure_agent(model, quantization, root, overlay, rounds, json_file))
+        source = model_path(options["model"], options["root"])
+        path, weights = _weights(source, options["quantization"], options["like"])
+        chosen = {"only": options["only"], "modes": options["modes"]}
+        sys.exit(measure_agent(path, weights, overlay, rounds, json_file, **chosen))
     from pilotfish.daemon.cli.bench_tables import show
     from pilotfish.daemon.lab.bench_chart import draw, need_matplotlib
 

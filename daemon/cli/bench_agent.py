@@ -21,23 +21,31 @@ if TYPE_CHECKING:
 
 
 def measure_agent(
-    model: str, quantization: str | None, root: Path | None, overlay: Path | None, rounds: int, json_file: str | None
+    path: Path,
+    weights: str,
+    overlay: Path | None,
+    rounds: int,
+    json_file: str | None,
+    *,
+    only: Sequence[str] = (),
+    modes: Sequence[str] = (),
 ) -> int:
-    """Measure, and show a table for each way of sampling or write JSON; 0 when nobody failed and ids were equal."""
+    """Measure the GGUF at `path`, called `weights`, and show a table for each way of sampling or write JSON; 0 when
+    nobody failed and ids were equal."""
     from pilotfish.daemon.lab.agent_bench import AgentBench, document, exact
     from pilotfish.daemon.lab.agent_session import MODES, load_session
     from pilotfish.daemon.lab.bench_document import machine
     from pilotfish.daemon.lab.bench_quiet import QuietWatch
     from pilotfish.daemon.lab.floor_servers import installed
-    from pilotfish.daemon.lab.subjects import model_path, variant
+    from pilotfish.daemon.lab.workloads import among
 
-    path = model_path(model, root)
-    path = variant(path, quantization) if quantization else path
+    sampling = among(MODES, modes, "--mode")
     ollamas = installed(overlay)
     watch = QuietWatch(lambda text: err.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True))
     with tempfile.TemporaryDirectory(prefix="pf-agent-") as folder:
-        modes = _ngram_modes(ollamas.stock)
-        bench = AgentBench(ollamas, path, load_session(), Path(folder), MODES, rounds, ngram_modes=modes)
+        of_stock = _ngram_modes(ollamas.stock)
+        session, place = load_session(), Path(folder)
+        bench = AgentBench(ollamas, path, session, place, sampling, rounds, ngram_modes=of_stock, only=only)
         with err.status("starting the servers") as shown, watch.stretch():
             courses = asyncio.run(bench.run(lambda what: shown.update(what)))
     if json_file:
@@ -45,7 +53,7 @@ def measure_agent(
         text = json.dumps(document(bench, courses, about), indent=1)
         click.echo(text) if json_file == "-" else Path(json_file).write_text(text + "\n")
     if json_file != "-":
-        _show(bench, courses, f"{path.stem}, Ollama {ollamas.build}, medians of {rounds}")
+        _show(bench, courses, f"{weights}, Ollama {ollamas.build}, medians of {rounds}")
     return 0 if exact(courses) and not any(course.failure for course in courses) else 1
 
 
@@ -62,7 +70,7 @@ def _ngram_modes(ollama: Path) -> tuple[str, ...]:
 
 
 def _show(bench: AgentBench, courses: Sequence[Course], title: str) -> None:
-    from pilotfish.daemon.lab.agent_bench import STOCK, exact
+    from pilotfish.daemon.lab.agent_bench import FRONT, PLAIN, STOCK, exact
 
     out.print(f"[bold]{escape(title)}[/]; {len(bench.session.turns)} turns, each answer goes into the next prompt")
     for mode in bench.modes:
@@ -79,8 +87,9 @@ def _show(bench: AgentBench, courses: Sequence[Course], title: str) -> None:
     for course in courses:
         if course.failure:
             out.print(f"{course.contestant}, {course.mode}: failed: {course.failure}", markup=False, soft_wrap=True)
-    equal = "the same" if exact(courses) else "NOT the same"
-    out.print(f"with drafts and without, pilotfish serve wrote {equal} in every turn", soft_wrap=True)
+    if {FRONT, PLAIN} <= {course.contestant for course in courses}:
+        equal = "the same" if exact(courses) else "NOT the same"
+        out.print(f"with drafts and without, pilotfish serve wrote {equal} in every turn", soft_wrap=True)
 
 
 def _figures(bench: AgentBench, course: Course, base: float) -> list[str]:

@@ -16,7 +16,6 @@ from pilotfish.daemon.config.paths import cache_dir
 from pilotfish.daemon.config.types import LIBLLAMA
 from pilotfish.daemon.lab.demonstration import FORMAT, MODEL
 from pilotfish.daemon.lab.spread.far_hosts import HostSize, far_hosts
-from pilotfish.daemon.lab.spread.spread_course import SpreadCourse
 from pilotfish.daemon.lab.spread.spread_row import SpreadSize
 from pilotfish.daemon.registry.libllama_folder import take_libllama_from
 from pilotfish.hooks.errors import UsageError
@@ -61,6 +60,7 @@ def command(
     speculative by turns, whose ids are compared with each other and, of greedy ones, with what the same split gives
     with libllama alone. Ends with 1 where ids differ, or a delay could not be measured.
     """
+    from pilotfish.daemon.lab.spread.spread_course import SpreadCourse
 
     seconds = _delays(delays)
     folder = _use_libllama(libllama)
@@ -69,12 +69,14 @@ def command(
     with err.status("starting far ends") as status, far_hosts(ends, HostSize(threads, memory), folder) as far_ends:
         course = SpreadCourse(path, far_ends, seconds, size, stage=lambda what: status.update(what))
         rows = list(course.run())
-    for shown in (forwards_table(rows), answers_table(rows), *verdicts(rows)):
-        out.print(shown)
+    for table in (forwards_table(rows), answers_table(rows)):
+        out.print(table)
+    for words in verdicts(rows):
+        out.print(words, markup=False, soft_wrap=True)
     if report is not None:
         about = {"model": path.name, "ends": ends, "memory": memory, "size": asdict(size)}
-        table = {**about, "rows": [row.to_json() for row in rows]}
-        report.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+        found = {**about, "rows": [row.to_json() for row in rows]}
+        report.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     sys.exit(1 if any(row.failed or row.differs for row in rows) else 0)
 
 

@@ -205,7 +205,7 @@ class CostModel:
         return plain * (1 + UNKNOWN_SHARE * (requests * width / (running * self.widths[0]) - 1))
 
     def seed(self, costs: Iterable[tuple[int, int, float]]) -> None:
-        """Take (width, position, seconds) that were measured together, in an earlier process.
+        """Take (width, position, seconds) that were measured together, in an earlier process or as the model loaded.
 
         Only their relation to the plain step is kept, because the machine may be busier or idler now: a width
         counts as known once plain steps were timed here, and what is measured here replaces it.
@@ -270,7 +270,7 @@ class CostModel:
 
         `context` is a range of token counts, `confidence` one of a drafter's own estimates, `plain_steps` a cost
         relative to the plain step, of `requests` in one forward; `measured_here` is False for costs that a certificate
-        brought. `going_back` is None where rejected tokens are cut.
+        or the load brought. `going_back` is None where rejected tokens are cut.
         """
         return {
             "per_token": self.per_token,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.generation import GenerationRequest, Outcome
 from pilotfish.daemon.core.live import LiveFeed, LiveRequest
 from pilotfish.daemon.core.measures import Measures, Meter
-from pilotfish.daemon.core.target_session import going_back_of, open_target
+from pilotfish.daemon.core.target_session import costs_of, going_back_of, open_target
 from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.core.turns import Turns
 from pilotfish.daemon.drafters.guard import Guard
@@ -59,6 +59,14 @@ class _Seats:
         self.registry.notify_closed(self.session, report)
 
 
+def known_costs(engine: TargetEngine, certified: Iterable[tuple[int, int, float]] = ()) -> CostModel:
+    """What is known of `engine` before its first forward: what its certificate says and what it saw as it loaded."""
+    costs = CostModel(engine.lane.widths, going_back_of(engine))
+    costs.seed(certified)
+    costs.seed(costs_of(engine))
+    return costs
+
+
 class Generator:
     """Answers requests, as many at a time as the engine has slots, a turn each.
 
@@ -85,7 +93,7 @@ class Generator:
         self.slots = engine.slots if isinstance(engine, HasSlots) else 1  # requests that may be answered at a time
         self._promotions = promotions
         self._in_force = _InForce(config, registry, self._allowed(config))
-        self._costs = costs or CostModel(engine.lane.widths, going_back_of(engine))
+        self._costs = costs or known_costs(engine)
         self._turns = Turns(engine, self._costs)
         self._controller = controller
         self.live = LiveFeed()

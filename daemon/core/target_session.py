@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.daemon.core.generation import GenerationRequest
-from pilotfish.hooks.protocols import HasSlots, RestoresStates, TargetEngine, TargetSession
+from pilotfish.hooks.protocols import HasSlots, RestoresStates, TargetEngine, TargetSession, TellsCosts
 
 
 def open_target(engine: TargetEngine, request: GenerationRequest) -> TargetSession:
@@ -17,3 +17,8 @@ def open_target(engine: TargetEngine, request: GenerationRequest) -> TargetSessi
 def going_back_of(engine: TargetEngine) -> float | None:
     """Seconds that the engine takes a rejected block back in; None where it cuts what is rejected."""
     return engine.going_back if isinstance(engine, RestoresStates) else None
+
+
+def costs_of(engine: TargetEngine) -> tuple[tuple[int, int, float], ...]:
+    """What forwards took while the engine loaded: (width, position, seconds); none where it does not tell."""
+    return engine.costs if isinstance(engine, TellsCosts) else ()

@@ -13,7 +13,7 @@ from typing import Any
 from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.lab.agent_session import AgentSession, Worked, work
 from pilotfish.daemon.lab.floor_servers import Ollamas, OllamaServer, remembered_state, serving
-from pilotfish.daemon.lab.workloads import Mode
+from pilotfish.daemon.lab.workloads import Mode, among
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
@@ -69,12 +69,13 @@ class AgentBench:
     ngram_modes: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     state: Path | None = None  # whose certificates count; the user's by default
+    only: Sequence[str] = ()  # whom to measure beside stock; everyone by default
 
     async def run(self, report: Callable[[str], None] = lambda what: None) -> list[Course]:
         """Measure. Who fails is left out from there on, with the reason; raises EngineError where a server fails."""
         models = self.folder / "models"
         Store(models).add_gguf(ModelName.parse(MODEL), self.model)
-        everyone = contestants(self.ngram_modes)
+        everyone = among(contestants(self.ngram_modes), (STOCK, *self.only) if self.only else (), "--only")
         courses = {(one.name, mode.name): Course(one.name, mode.name) for mode in self.modes for one in everyone}
         async with self._servers(everyone, models) as servers:
             for one in everyone:
@@ -133,7 +134,7 @@ def exact(courses: Sequence[Course]) -> bool:
     for course in courses:
         if course.contestant in (FRONT, PLAIN):
             texts.setdefault(course.mode, set()).update(worked.texts for worked in course.sessions)
-    return bool(texts) and all(len(written) == 1 for written in texts.values())
+    return all(len(written) == 1 for written in texts.values())
 
 
 def document(bench: AgentBench, courses: Sequence[Course], about: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,7 @@ from pathlib import Path
 from pilotfish.daemon.certify.lookup import Attempt, LaneLookup
 from pilotfish.daemon.chat.chat_template import CHATML, ChatTemplate
 from pilotfish.daemon.config.types import Config
-from pilotfish.daemon.core.costs import CostModel
-from pilotfish.daemon.core.generator import Generator
-from pilotfish.daemon.core.target_session import going_back_of
+from pilotfish.daemon.core.generator import Generator, known_costs
 from pilotfish.daemon.drafters.drafting import pool_for
 from pilotfish.daemon.drafters.memory_budget import memory_budget_for
 from pilotfish.daemon.drafters.promotions import Promotions
@@ -53,8 +51,7 @@ def assembled(
     engine, pin, options, verifier = loaded.engine, loaded.pin, loaded.options, loaded.made.verifier
     certificate = loaded.found.certificate if loaded.made is loaded.found.attempts[0] else None
     _tell(loaded, certified=certificate is not None)
-    costs = CostModel(engine.lane.widths, going_back_of(engine))
-    costs.seed(certificate.costs if certificate else ())
+    costs = known_costs(engine, certificate.costs if certificate else ())
     card = replace(_card(launch, pin, engine, described(launch.model)), certification=loaded.job)
     memory = memory_budget_for(pin, verifier, options, loaded.before)
     remember_conversations(engine, launch.cache_ram, config.engine.cache_ram_share, memory.free)

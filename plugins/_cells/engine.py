@@ -19,10 +19,12 @@ from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._cells.session import CellRows, CellSession
 from pilotfish.plugins._cells.slot import CellSlot
 from pilotfish.plugins._cells.slot_choice import choose
+from pilotfish.plugins._cells.width_costs import Costs
 
 
 class CellEngine:
-    """A `TargetEngine` that `VerifiesTogether`, `KeepsConversations`, `RestoresStates` and `SpansMachines`.
+    """A `TargetEngine` that `VerifiesTogether`, `KeepsConversations`, `RestoresStates`, `SpansMachines` and
+    `TellsCosts`.
 
     It owns the model and its contexts.
     `can_rollback` is False for models whose memory leads back in no way: they decode plainly.
@@ -40,9 +42,10 @@ class CellEngine:
         together: Together | None = None,
         similarity: float = 0.0,
         identity: str = "",
+        costs: Costs = (),
     ) -> None:
         """`together` says how many may share the forwards of `joint`; `similarity` is `EngineOptions.slot_similarity`;
-        `identity` names all that decides what cells hold, and what their bytes mean.
+        `identity` names all that decides what cells hold, and what their bytes mean; `costs` are those of `TellsCosts`.
 
         `close` frees all of it.
         """
@@ -52,7 +55,7 @@ class CellEngine:
         self.sessions: list[CellSession] = []
         self._conversations: Conversations | None = None
         self._reader: PromptReader | None = None
-        self.slots = len(slots)
+        self.slots, self.costs = len(slots), costs
         self.lane = lane
         self.engine = engine
         self.tokenizer: Tokenizer = model.tokenizer

@@ -22,6 +22,7 @@ from pilotfish.plugins._cells.joint_forward import JointForward, joint_forward
 from pilotfish.plugins._cells.lane_check import PADDED, LaneCheck, check
 from pilotfish.plugins._cells.setting import default_threads
 from pilotfish.plugins._cells.slot import CellSlot
+from pilotfish.plugins._cells.width_costs import width_costs
 
 log = logging.getLogger("pilotfish.verifiers")
 
@@ -65,6 +66,7 @@ def load(dialect: Dialect, pin: TargetPin, lane: Lane | None, options: EngineOpt
             together=together,
             similarity=options.slot_similarity,
             identity=f"{fact} {len(contexts)} slots {contexts[0].cells} cells",
+            costs=width_costs(contexts[0], lane.widths) if options.far_ends and not alone else (),
         )
     except BaseException:
         if joint is not None:

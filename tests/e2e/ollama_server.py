@@ -13,7 +13,9 @@ from typing import Any
 
 import httpx
 import ollama
+from click.testing import CliRunner
 
+from pilotfish.daemon.cli import cli
 from pilotfish.daemon.processes.ports import free_port
 from pilotfish.manifests.remembered import FILE_NAME
 from tests.fakes.state import SHARED, keep_lanes, with_known_lanes
@@ -67,6 +69,15 @@ class OllamaServer:
         lines = self.runner().get("/metrics").text.splitlines()
         (total,) = (line for line in lines if line.startswith("pilotfish_drafted_tokens_total "))
         return int(float(total.split()[-1]))
+
+    def status(self) -> dict[str, Any]:
+        """What `pilotfish status --json` says in this server's environment, without a process of its own: it is asked
+        again and again until something shows.
+        """
+        done = CliRunner().invoke(cli, ["status", "--json"], env=self.environment, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
 
     def decisions(self) -> list[dict[str, Any]]:
         """What the shim wrote down, oldest first."""

@@ -19,6 +19,7 @@ from pilotfish.manifests.names import ModelName
 from pilotfish.manifests.store import Store
 from tests.e2e.ollama_server import BARE, CONTEXT, GREEDY, MODEL, SEEDED
 from tests.e2e.same_in_both import SAME_IN_BOTH, answers_of
+from tests.long_forms import every_kind_once
 from tests.waiting import is_gone, wait_until
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(300)]
@@ -136,8 +137,10 @@ def test_the_same_request_twice_counts_the_same_prompt(overlaid):
     assert answers[0].prompt_eval_count == answers[1].prompt_eval_count > 10
 
 
-@pytest.mark.parametrize("wanted", [DOG, "json"], ids=["schema", "json"])
-@pytest.mark.parametrize("model", [MODEL, BARE])
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    every_kind_once({MODEL: MODEL, BARE: BARE}, {"schema": DOG, "json": "json"}, others=pytest.mark.long),
+)
 def test_structured_output_is_stocks(overlaid, stock, model, wanted):
     messages = [{"role": "user", "content": "Describe a dog as JSON, with its name and legs."}]
     options = {**GREEDY, "num_predict": 64}

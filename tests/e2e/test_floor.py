@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -25,10 +24,6 @@ PLAIN = '[speculation]\nparity = "stock"\n'  # without a certificate no width bu
 def run(server, *words):
     done = subprocess.run([*PILOTFISH, *words], env=server.environment, capture_output=True, text=True, check=True)
     return done.stdout
-
-
-def status(server):
-    return json.loads(run(server, "status", "--json"))
 
 
 def is_stock(server):
@@ -58,16 +53,16 @@ def test_after_three_lines_status_tells_what_was_accepted_and_saved(overlay, fol
         for _ in range(3):
             answer(server)
         runner = wait_until(
-            lambda: next((one for one in status(server)["runners"] if one["totals"]["requests"] == 3), None),
+            lambda: next((one for one in server.status()["runners"] if one["totals"]["requests"] == 3), None),
             "the daemon does not know what the runner did",
         )
         assert runner["totals"]["accepted"] > 0
         server.unload()
-        (model,) = (model for model in status(server)["models"] if model["totals"])
+        (model,) = (model for model in server.status()["models"] if model["totals"])
         assert model["name"].startswith(MODEL)
         assert model["totals"]["accepted"] == runner["totals"]["accepted"]
         assert model["totals"]["saved_seconds"] == runner["totals"]["saved_seconds"]
-        daemon = psutil.Process(status(server)["daemon"]["pid"])
+        daemon = psutil.Process(server.status()["daemon"]["pid"])
     wait_until(lambda: is_gone(daemon), "the daemon outlives the Ollama that it came with")
 
 
@@ -83,7 +78,7 @@ def test_a_model_that_cannot_gain_is_stocks_at_once_from_its_second_load_on(over
         server.unload()
         assert answer(server) == said
         assert [decision["decision"] for decision in server.decisions()] == ["runner", "stock", "stock"]
-        (line,) = status(server)["stock"]
+        (line,) = server.status()["stock"]
         assert line["model"].startswith(MODEL)
         assert "nothing to gain" in line["reason"]
         assert "on stock" in run(server, "models", MODEL)
@@ -98,7 +93,7 @@ def test_one_that_turns_out_so_while_it_runs_costs_no_request(overlay, folder, m
     with serving(overlay, folder / "turns-out", models, {**SAME_KERNELS, **socket}, command) as server:
         said = answer(server)
         assert not is_stock(server)
-        (runner,) = wait_until(lambda: status(server)["runners"], "the daemon does not find the runner")
+        (runner,) = wait_until(lambda: server.status()["runners"], "the daemon does not find the runner")
         process = psutil.Process(runner["pid"])
         server.config.write_text(PLAIN)
         wait_until(lambda: is_gone(process), "the runner stays, although nobody looks")

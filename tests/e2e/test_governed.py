@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -54,7 +53,7 @@ def daemon(server):
             [*pilotfish(), "daemon"], env=server.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         started.append(process)
-        wait_until(lambda: len(status(server)["runners"]) == 1, "the daemon does not find the runner")
+        wait_until(lambda: len(server.status()["runners"]) == 1, "the daemon does not find the runner")
         return process
 
     server.client.generate(MODEL, "Hi", options={"num_predict": 2})
@@ -73,12 +72,8 @@ def run(server, *words):
     return done.stdout
 
 
-def status(server):
-    return json.loads(run(server, "status", "--json"))
-
-
 def state_of(server):
-    return status(server)["runners"][0]["state"]
+    return server.status()["runners"][0]["state"]
 
 
 def answer(server, prompt=LINES):
@@ -117,7 +112,7 @@ def test_a_killed_daemon_costs_no_answer_and_a_new_one_finds_the_runner(server, 
 
     assert "".join(pieces) == expected
     assert answer(server) == expected
-    assert not status(server)["daemon"]["running"]
+    assert not server.status()["daemon"]["running"]
     daemon()
 
 
@@ -128,11 +123,11 @@ def test_a_drafter_dropped_into_the_folder_serves_the_next_request(server, daemo
     daemon()
     expected = answer(server)
     (plugins / "echo.py").write_text(DRAFTER)
-    wait_until(lambda: status(server)["runners"][0]["drafters"] == ["echo"], "the drafter was not taken")
+    wait_until(lambda: server.status()["runners"][0]["drafters"] == ["echo"], "the drafter was not taken")
     assert answer(server) == expected
     assert (plugins / "opened").read_text() == "x"
 
     (plugins / "echo.py").write_text("raise RuntimeError('broken')\n")
-    wait_until(lambda: status(server)["runners"][0]["drafters"] == [], "the broken drafter stays")
+    wait_until(lambda: server.status()["runners"][0]["drafters"] == [], "the broken drafter stays")
     assert answer(server) == expected
     assert (plugins / "opened").read_text() == "x"

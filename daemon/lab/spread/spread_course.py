@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pilotfish.daemon.certify.probe_driver import Deadline, Material, OutOfTime,
 from pilotfish.daemon.certify.probe_process import RemoteProbe
 from pilotfish.daemon.certify.probe_wire import options_to_json, setting_from_json
 from pilotfish.daemon.config.types import Engine
+from pilotfish.daemon.farends.looking import look
 from pilotfish.daemon.lab.spread.block_costs import block_costs
 from pilotfish.daemon.lab.spread.delay_proxy import DelayProxy
 from pilotfish.daemon.lab.spread.spread_child import ALONE, ANSWERS, ask_child
@@ -24,6 +26,8 @@ from pilotfish.hooks.types import EngineOptions, EngineSetting
 from pilotfish.manifests.pins import pin_file
 
 PROBING = 600.0  # seconds that timing and comparing blocks may take at one delay
+LEAVING = 30.0  # seconds that a far end may take to notice that a near end is gone
+LOOKING = 0.2
 GREEDY = MODES[0].name
 
 Address = tuple[str, int]
@@ -47,6 +51,7 @@ class SpreadCourse:
     time_blocks: Callable[[Path, EngineSetting, EngineOptions, Sequence[int]], tuple[BlockCost, ...]] = field(
         default=lambda *how: probed_blocks(*how)
     )
+    until_free: Callable[[Sequence[str]], None] = lambda endpoints: _until_free(endpoints)
     _alone: dict[str, tuple[int, ...]] = field(default_factory=dict)  # greedy ids by workload
 
     def run(self) -> Iterator[SpreadRow]:
@@ -87,6 +92,7 @@ class SpreadCourse:
 
     def _options(self, endpoints: Sequence[str], state: Path) -> EngineOptions:
         """Looks at the far ends as every load does. Raises EngineError."""
+        self.until_free(endpoints)
         own = EngineOptions(n_ctx=self.size.context, threads=self.size.threads, state_dir=state)
         return with_far_ends(own, Engine(rpc=tuple(endpoints)))
 
@@ -95,6 +101,13 @@ class SpreadCourse:
         """The far ends as they are reached over a network with that delay."""
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(DelayProxy(far_end, delay)).endpoint for far_end in self.far_ends]
+
+
+def _until_free(endpoints: Sequence[str]) -> None:
+    """Wait for far ends that have not noticed yet that a process before is gone."""
+    ends = time.monotonic() + LEAVING
+    while any(seen.busy for seen in look(endpoints)) and time.monotonic() < ends:
+        time.sleep(LOOKING)
 
 
 def probed_blocks(

@@ -102,9 +102,9 @@ def test_a_slow_model_is_compared_by_fewer_rows_on_both_engines() -> None:
 
 @pytest.fixture
 def measured(quantized: Callable[[str], Path], tmp_path: Path) -> Callable[..., list[float]]:
-    """`measured(model, bos=...)`: how far the exact settings of both engines are from libllama's stock rows."""
+    """`measured(model, bos=..., seconds=...)`: how far both engines' exact settings are from libllama's stock rows."""
 
-    def divergences(model: str, *, bos: bool = True) -> list[float]:
+    def divergences(model: str, *, bos: bool = True, seconds: float = 1e9) -> list[float]:
         pin, options = pin_file(quantized(model), tmp_path), EngineOptions(n_ctx=512, threads=1, state_dir=tmp_path)
 
         @contextmanager
@@ -116,7 +116,7 @@ def measured(quantized: Callable[[str], Path], tmp_path: Path) -> Callable[..., 
             probe.close()
 
         with driver(stock_setting(options, "llama")) as stock:
-            rows = StockRows(stock, 1e9)
+            rows = StockRows(stock, seconds)
         found = []
         for setting in (EngineSetting("bf16", "f16"), stock_setting(options, "ik")):
             with driver(setting) as other:
@@ -138,9 +138,10 @@ def test_real_engines_are_as_near_to_each_other_as_one_is_to_itself_in_another_s
 
 
 @pytest.mark.model
+@pytest.mark.parametrize("seconds", [0, pytest.param(1e9, marks=pytest.mark.long)], ids=["the least rows", "every row"])
 def test_without_the_begin_that_a_model_expects_every_setting_scatters_farther(
-    measured: Callable[..., list[float]],
+    measured: Callable[..., list[float]], seconds: float
 ) -> None:
-    expected, without = measured(GEMMA), measured(GEMMA, bos=False)
+    expected, without = measured(GEMMA, seconds=seconds), measured(GEMMA, bos=False, seconds=seconds)
     assert all(0 < near < BOUND / 4 for near in expected)
     assert all(2 * near < far for near, far in zip(expected, without, strict=True))

@@ -10,7 +10,7 @@ import pytest
 from pilotfish.daemon.config.types import Config, Drafters, Speculation
 from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import GenerationRequest
-from pilotfish.daemon.core.generator import Generator
+from pilotfish.daemon.core.generator import Generator, known_costs
 from pilotfish.daemon.drafters.promotions import Promotions, PromotionSubject
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
@@ -191,3 +191,20 @@ def test_where_promotion_is_required_and_nobody_knows_of_any_nothing_drafts():
     generator = Generator(FakeEngine(), fake_pin(), registry_with(drafter_of()), wanted, controller=Eager)
     assert not ask(generator)[1].speculated
     assert "no drafter is promoted" in generator.standing.reason
+
+
+def test_what_an_engine_timed_as_it_loaded_is_known_before_the_first_answer():
+    engine = FakeEngine(widths=(1, 2, 4))
+    engine.costs = ((1, 0, 0.06), (4, 0, 0.09))
+    costs = known_costs(engine, certified=[(1, 64, 0.02), (2, 64, 0.05), (1, 1000, 0.02), (4, 1000, 0.08)])
+    costs.observe_forward(1, 10, 1, 0.1)
+    assert costs.cost(4, 10) == pytest.approx(0.15)
+    assert costs.cost(2, 10) == pytest.approx(0.25)  # only the certificate knows it
+    costs.observe_forward(1, 1000, 1, 0.1)
+    assert costs.cost(4, 1000) == pytest.approx(0.4)  # the certificate looked there
+
+
+def test_an_engine_that_timed_nothing_has_everything_to_be_learned():
+    costs = known_costs(FakeEngine())
+    costs.observe_forward(1, 10, 1, 0.1)
+    assert costs.cost(4, 10) is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pilotfish.daemon.lab.agent_bench import (
     FRONT,
     OVERLAID,
@@ -17,6 +19,7 @@ from pilotfish.daemon.lab.agent_bench import (
 )
 from pilotfish.daemon.lab.agent_session import MODES, AgentSession, AgentTurn, Worked
 from pilotfish.daemon.lab.floor_servers import OllamaReply, Ollamas
+from pilotfish.hooks.errors import UsageError
 
 SESSION = AgentSession("", (AgentTurn("edit", True, "Edit."),))
 
@@ -45,6 +48,17 @@ def test_one_other_answer_is_noticed():
     assert not exact([course(FRONT, "a", "x"), course(PLAIN, "a", "a")])
     assert not exact([course(FRONT, "a"), course(PLAIN, "b")])
     assert not exact([course(FRONT), course(PLAIN)]), "nothing was compared"
+
+
+def test_who_was_not_asked_is_not_compared():
+    assert exact([course(STOCK, "a", "b"), course(OVERLAID, "a")])
+
+
+async def test_a_name_that_nobody_has_is_said_before_anything_starts(tmp_path, smollm2_path):
+    ollamas = Ollamas(tmp_path / "none", tmp_path / "none", "0.33.2")
+    bench = AgentBench(ollamas, smollm2_path, SESSION, tmp_path, MODES, only=("overlay",))
+    with pytest.raises(UsageError, match="--only overlay: unknown; there are stock, overlaid, pilotfish serve"):
+        await bench.run()
 
 
 def test_the_document_has_medians_and_no_texts():

@@ -33,7 +33,10 @@ def state_dir():
 
 
 @pytest.mark.model
-@pytest.mark.parametrize(("quantization", "every"), [("Q4_1", 3), ("Q4_K_M", 4)])  # all widths, and few
+@pytest.mark.parametrize(
+    ("quantization", "every"),
+    [("Q4_1", 4), ("Q4_K_M", 4), *(pytest.param(kind, 1, marks=pytest.mark.long) for kind in ("Q4_1", "Q4_K_M"))],
+)  # all widths, and few
 def test_every_drafter_leaves_every_answer_as_it_is(quantized, state_dir, quantization, every):
     """Of some workloads; `pilotfish parity` compares all of them, and `--full` at length."""
     workloads = load_workloads()[::every]
@@ -87,10 +90,11 @@ def test_the_control_outside_a_lane_finds_differences(quantized, state_dir, veri
 
 
 @pytest.mark.model
-def test_another_engine_answers_alike_with_every_drafter(smollm2_path, state_dir):
+@pytest.mark.parametrize(("some", "n_predict"), [(1, 10), pytest.param(2, 16, marks=pytest.mark.long)])
+def test_another_engine_answers_alike_with_every_drafter(smollm2_path, state_dir, some, n_predict):
     subject = Subject.load(smollm2_path, state_dir, verifier="ik", options=replace(OPTIONS, threads=1))
     try:
-        trials = list(run_parity(subject, load_workloads()[:2], MODES, n_predict=16))
+        trials = list(run_parity(subject, load_workloads()[:some], MODES, n_predict=n_predict))
     finally:
         subject.close()
     assert [trial for trial in trials if not trial.equal] == []

@@ -149,9 +149,10 @@ def real(quantized, monkeypatch):
     ("verifier", "kind", "how", "restored"),
     [
         ("llama", "Q4_0", {"prompts": ("lane",)}, True),
-        ("llama", "Q4_0", {"prompts": ("fast",), "depths": (0, 0, 520)}, True),  # long enough to be read apart
-        ("ik", "Q4_0", {"prompts": ("lane",)}, False),  # whose lane keeps whole blocks, and these prompts have none
         ("ik", "Q4_K_M", {"prompts": ("fast",)}, True),
+        # Long enough to be read apart; and whose lane keeps whole blocks, where these prompts have none.
+        pytest.param("llama", "Q4_0", {"prompts": ("fast",), "depths": (0, 0, 520)}, True, marks=pytest.mark.long),
+        pytest.param("ik", "Q4_0", {"prompts": ("lane",)}, False, marks=pytest.mark.long),
     ],
 )
 def test_on_a_real_engine_every_id_is_equal(real, verifier, kind, how, restored):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pilotfish.daemon.runner.endpoints import REFUSED
+from tests.long_forms import every_kind_once
 
 pytestmark = [pytest.mark.model, pytest.mark.stock]
 
@@ -46,10 +47,9 @@ TEXTS = [
 OWN_KEYS = {"pilotfish", "draft_n", "draft_n_accepted"}
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize(("prompt", "sampling"), every_kind_once(PROMPTS, SAMPLING, others=pytest.mark.long))
 def test_the_same_ids(runner, stock, prompt, sampling):
-    body = {"prompt": PROMPTS[prompt], "n_predict": 48, "return_tokens": True, **SAMPLING[sampling]}
+    body = {"prompt": prompt, "n_predict": 48, "return_tokens": True, **sampling}
     ours, theirs = (server.post("/completion", **body).json() for server in (runner, stock))
 
     assert ours["tokens"] == theirs["tokens"]
@@ -74,8 +74,16 @@ def test_the_same_tokens_for_tricky_texts(runner, stock, add_special, parse_spec
         assert texts[0] == texts[1]
 
 
-def test_a_raw_prompt_is_read_as_stock_reads_it(runner, stock):
-    for prompt in (*TEXTS[1:], [1, "user", 198], {"prompt_string": "<|im_start|>x"}):
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        (*TEXTS[1:-1], "x" * 500, [1, "user", 198], {"prompt_string": "<|im_start|>x"}),
+        pytest.param(TEXTS[-1:], marks=pytest.mark.long),
+    ],
+    ids=["short ones", "a long one"],
+)
+def test_a_raw_prompt_is_read_as_stock_reads_it(runner, stock, prompts):
+    for prompt in prompts:
         body = {"prompt": prompt, "n_predict": 1, "temperature": 0, "return_tokens": True}
         ours, theirs = (server.post("/completion", **body).json() for server in (runner, stock))
         assert ours["tokens_evaluated"] == theirs["tokens_evaluated"], prompt

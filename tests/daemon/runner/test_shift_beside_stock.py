@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.model, pytest.mark.stock]
 
 STOCKS_TYPES = ("--flash-attn", "on", "--cache-type-k", "f16", "--cache-type-v", "f16")
 SETTINGS = ("-c", "256", "-t", "1", *STOCKS_TYPES, "--context-shift", "--keep", "4")
-LIST = "<|im_start|>user\nRepeat this list: apple, pear, plum, cherry, apple.<|im_end|>\n<|im_start|>assistant\n"
+ITEMS = "apple, pear, plum, cherry, " * 14  # so many that 240 more tokens meet the end twice
+LIST = f"<|im_start|>user\nRepeat this list: {ITEMS}apple.<|im_end|>\n<|im_start|>assistant\n"
 SAID = ("content", "stop_type", "truncated", "tokens_predicted", "tokens_evaluated", "tokens_cached")
 
 
@@ -30,11 +31,17 @@ def both(
 
 
 @pytest.mark.parametrize(
-    ("prompt", "asked"),
-    [(LIST, {}), ("Once upon a time there was a", {"n_keep": 20, "n_discard": 100}), (LIST, {"n_keep": -1})],
+    ("prompt", "n_predict", "asked"),
+    [
+        (LIST, 240, {}),
+        (LIST, 240, {"n_keep": 20, "n_discard": 100}),
+        (LIST, 240, {"n_keep": -1}),
+        pytest.param("Once upon a time there was a", 400, {"n_keep": 20, "n_discard": 100}, marks=pytest.mark.long),
+    ],
 )
-def test_the_same_ids_across_the_end(both, prompt, asked):
-    body = {"prompt": prompt, "n_predict": 400, "temperature": 0, "ignore_eos": True, "return_tokens": True, **asked}
+def test_the_same_ids_across_the_end(both, prompt, n_predict, asked):
+    body = {"prompt": prompt, "n_predict": n_predict, "temperature": 0, "ignore_eos": True, "return_tokens": True}
+    body |= asked
     ours, theirs = (server.post("/completion", **body).json() for server in both)
     plain = both[0].post("/completion", **body, speculate=False).json()
 

@@ -11,11 +11,14 @@ from typing import Any, cast
 import pytest
 
 from pilotfish.hooks.errors import EngineError
-from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, Lane, Parity, TargetPin, WeightPin
+from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, FarEnd, Lane, Parity, TargetPin, WeightPin
 from pilotfish.lab.fakes import fake_pin
+from pilotfish.manifests import remembered
+from pilotfish.plugins._cells import loading
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.dialect import Dialect
 from pilotfish.plugins._cells.engine import CellEngine
+from pilotfish.plugins._cells.lane_check import LaneCheck
 from pilotfish.plugins._cells.loading import NO_PADDING, load
 from tests.manifests.builders import tiny_gguf
 
@@ -80,8 +83,8 @@ def loaded(tmp_path: Path) -> Loaded:
     file = tiny_gguf(tmp_path / "model.gguf")
     pin = replace(fake_pin(), weights=(WeightPin("sha256:0", file, file.stat().st_size),))
 
-    def loaded(refuses: Refuses, lane: Lane | None = WIDE, memory: CellMemory = CELLS) -> CellEngine:
-        return load(cast(Dialect, RefusingDialect(refuses, memory)), pin, lane, EngineOptions(n_ctx=512))
+    def loaded(refuses: Refuses, lane: Lane | None = WIDE, memory: CellMemory = CELLS, **options: Any) -> CellEngine:
+        return load(cast(Dialect, RefusingDialect(refuses, memory)), pin, lane, EngineOptions(n_ctx=512, **options))
 
     return loaded
 
@@ -126,3 +129,23 @@ def test_a_padded_lane_is_none_on_a_memory_that_cannot_be_cut(loaded: Loaded) ->
         lane=replace(WIDE, widths=(2, 4, 8)),
     ).lane
     assert (lane.widths, lane.reason) == ((1,), NO_PADDING)
+
+
+def test_only_forwards_on_other_machines_are_timed_at_load(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = ((1, 0, 0.06), (8, 0, 0.08))
+    monkeypatch.setattr(loading, "width_costs", lambda context, widths: costs)
+    far_ends = (FarEnd("127.0.0.1:50052"),)
+    assert loaded(lambda setting, width: False).costs == ()
+    assert loaded(lambda setting, width: False, far_ends=far_ends).costs == costs
+    running = CellMemory(running=True)
+    assert loaded(lambda setting, width: False, memory=running, far_ends=far_ends).costs == ()
+
+
+def test_a_lane_that_ends_at_some_length_ends_there_at_the_next_load_too(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = [LaneCheck((1, 2), False, "no time to compare beyond 256 tokens", complete=True, max_context=256)]
+    monkeypatch.setattr(loading, "check", lambda *words, **more: found.pop())
+    monkeypatch.setattr(remembered, "SETTLED_SECONDS", 0.0)  # the model's file was just written
+    lanes = [loaded(lambda setting, width: False, None, state_dir=tmp_path).lane for _ in range(2)]
+    assert [(lane.widths, lane.max_context) for lane in lanes] == [((1, 2), 256)] * 2

@@ -116,7 +116,7 @@ class TestConformance(DrafterConformance):
 @pytest.mark.model
 @pytest.mark.parametrize("text", [CHAT, LONG], ids=["short", "long"])
 def test_smollm2_drafting_for_itself_is_never_rejected(engine: CellEngine, itself: LlamaDrafter, text: str) -> None:
-    request = GenerationRequest(tuple(engine.tokenizer.encode(text)), GREEDY, n_predict=56)
+    request = GenerationRequest(tuple(engine.tokenizer.encode(text)), GREEDY, n_predict=32)
     plain = answer(engine, request)
     itself.open(fake_pin(), request.prompt).close()  # so that it is ready from the first rounds on
     drafted = answer(engine, request, [itself], most=7, deadline=30)

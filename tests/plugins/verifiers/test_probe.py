@@ -38,9 +38,9 @@ def probe_of(smollm2_path: Path, pin_of: Callable[[Path], TargetPin]) -> Iterato
     opened: list[Probe] = []
 
     def open_probe(
-        setting: EngineSetting, path: Path = smollm2_path, threads: int = 2, verifier: str = "llama"
+        setting: EngineSetting, path: Path = smollm2_path, threads: int = 2, verifier: str = "llama", n_ctx: int = 512
     ) -> Probe:
-        options = EngineOptions(n_ctx=512, threads=threads)
+        options = EngineOptions(n_ctx=n_ctx, threads=threads)
         opened.append(VERIFIERS[verifier]().probe(pin_of(path), setting, MAX_WIDTH, options))
         return opened[-1]
 
@@ -153,45 +153,49 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> tuple[int, ...]:
     monkeypatch.setattr("pilotfish.daemon.certify.evidence.SITE_ROWS", 24)
     for name, value in (("REPEATS", 1), ("PREFILL", 64), ("PREFILL_REPEATS", 1)):
         monkeypatch.setattr(f"pilotfish.daemon.certify.measure.{name}", value)
-    monkeypatch.setattr("pilotfish.daemon.certify.survey.SWITCH_POINTS_SHARE", 0.01)
+    for name in ("SWITCH_POINTS_SHARE", "DIVERGENCE_SHARE"):  # on one thread there is no switch to look for
+        monkeypatch.setattr(f"pilotfish.daemon.certify.survey.{name}", 0.0)
     tolerance = "pilotfish.daemon.certify.lanes.PLAIN_TOLERANCE"
     monkeypatch.setattr(tolerance, 10.0)  # a busy machine's timings must not decide
     return few
 
 
-def certified(pin: TargetPin, probe_of: OpenProbe, *engines: str) -> Certificate:
+def certified(pin: TargetPin, probe_of: OpenProbe, n_ctx: int, *engines: str) -> Certificate:
     """Threads are one, so that stock's attention never splits: there is no switch to find."""
-    options = EngineOptions(n_ctx=512, threads=1)
+    options = EngineOptions(n_ctx=n_ctx, threads=1)
     identity = identity_of(pin, dict.fromkeys(engines, "build"), options)
     task = CertificationTask(identity, pin.name, options, engines, text=SAMPLE)
 
     def open_probe(setting: EngineSetting, deadline: Deadline) -> Probe:
-        return probe_of(setting, pin.path, threads=1, verifier=setting.engine)
+        return probe_of(setting, pin.path, threads=1, verifier=setting.engine, n_ctx=n_ctx)
 
     return Certifier(task, open_probe, budget=400).run()
 
 
+@pytest.mark.parametrize("n_ctx", [256, pytest.param(512, marks=pytest.mark.long)])
 def test_a_certification_of_the_real_model_finds_one_class(
-    smollm2_path: Path, pin_of: Callable[[Path], TargetPin], probe_of: OpenProbe, quick: tuple[int, ...]
+    smollm2_path: Path, pin_of: Callable[[Path], TargetPin], probe_of: OpenProbe, quick: tuple[int, ...], n_ctx: int
 ) -> None:
-    certificate = certified(pin_of(smollm2_path), probe_of, "llama")
+    certificate = certified(pin_of(smollm2_path), probe_of, n_ctx, "llama")
     assert certificate.lane.widths == quick
     assert certificate.lane.exact_cache
-    assert certificate.lane.max_context == 512
+    assert certificate.lane.max_context == n_ctx
     assert certificate.complete
 
 
+@pytest.mark.parametrize("n_ctx", [320, pytest.param(512, marks=pytest.mark.long)])  # both beyond 264
 def test_a_certification_on_both_engines_prices_both_and_takes_the_cheaper_one(
     quantized: Callable[[str], Path],
     pin_of: Callable[[Path], TargetPin],
     probe_of: OpenProbe,
     quick: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
+    n_ctx: int,
 ) -> None:
     monkeypatch.setattr(
         "pilotfish.daemon.certify.survey.candidates", lambda *asked, **how: candidates(*asked, **how)[:1]
     )
-    certificate = certified(pin_of(quantized("Q4_K_M")), probe_of, "llama", "ik")
+    certificate = certified(pin_of(quantized("Q4_K_M")), probe_of, n_ctx, "llama", "ik")
     priced = {variant["setting"]: variant for variant in certificate.variants if variant["lanes"]}
     exact = priced["ik: no flash, K f16, V f16"]
     assert exact["classes"] == {"64": ["1-2, 8"], "264": ["1-2, 8"]}

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.model
 PLENTY = 1 << 40
 WIDTHS = (1, 2, 3, 4, 8, 16)
 LANE = Lane("test", WIDTHS, EngineSetting("bf16", "f16"), exact_cache=True)
-LENGTHS = (300, 1100)
 N = 20
 
 
@@ -93,7 +92,7 @@ def test_drafts_right_and_wrong_change_no_token(engine: CellEngine, n: int, samp
     assert engine.prompts_read == "with stock's cache types"
 
 
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("n", [300, pytest.param(1100, marks=pytest.mark.long)])
 def test_after_moved_cells_every_width_gives_the_rows_of_single_steps(engine: CellEngine, n: int) -> None:
     ids = [int(id) for id in np.random.default_rng(n).integers(0, engine.n_vocab, n + 48)]
     with ready(engine, ids[: n + 1], cache_prompt=False) as session:

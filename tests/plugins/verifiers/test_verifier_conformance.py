@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED
 from pilotfish.hooks.protocols import TargetEngine
+from pilotfish.hooks.types import SamplingParams
 from pilotfish.lab.conformance import SlotConformance, VerifierConformance
 from tests.engines import VERIFIERS, EngineOf, LoadEngine
 
@@ -16,18 +18,41 @@ pytestmark = pytest.mark.model
 TEXT = "Write ten lines, each starting with Alpha.\nAlpha one\nAlpha two\n"
 
 
-@pytest.mark.parametrize(
-    ("verifier", "weights", "threads"),
-    [("llama", "Q4_1", 2), ("llama", "Q4_K_M", 1), ("ik", "Q4_K_M", 1)],
-)
+def in_short(*one: SamplingParams, others: Sequence[SamplingParams]) -> list[object]:
+    return [*one, *(pytest.param(sampling, marks=pytest.mark.long) for sampling in others)]
+
+
+def title(sampling: SamplingParams) -> str:
+    return "greedy" if sampling is GREEDY else "seeded"
+
+
+@pytest.mark.parametrize(("weights", "threads"), [("Q4_1", 2), pytest.param("Q4_K_M", 1, marks=pytest.mark.long)])
 class TestVerifier(VerifierConformance):
     @pytest.fixture
-    def engine(self, engine_of: EngineOf, verifier: str, weights: str, threads: int) -> TargetEngine:
-        return engine_of(weights, verifier, threads)
+    def engine(self, engine_of: EngineOf, weights: str, threads: int) -> TargetEngine:
+        return engine_of(weights, "llama", threads)
 
     @pytest.fixture
     def prompt(self, engine: TargetEngine) -> Sequence[int]:
         return engine.tokenizer.encode(TEXT)
+
+    @pytest.fixture(params=in_short(GREEDY, others=[SEEDED]), ids=title)
+    def sampling(self, request: pytest.FixtureRequest) -> SamplingParams:
+        return request.param
+
+
+class TestOtherEngine(VerifierConformance):
+    @pytest.fixture
+    def engine(self, engine_of: EngineOf) -> TargetEngine:
+        return engine_of("Q4_K_M", "ik")
+
+    @pytest.fixture
+    def prompt(self, engine: TargetEngine) -> Sequence[int]:
+        return engine.tokenizer.encode(TEXT)
+
+    @pytest.fixture(params=in_short(SEEDED, others=[GREEDY]), ids=title)
+    def sampling(self, request: pytest.FixtureRequest) -> SamplingParams:
+        return request.param
 
 
 @pytest.fixture(scope="module", params=VERIFIERS)
@@ -48,3 +73,7 @@ class TestSlots(SlotConformance):
     @pytest.fixture
     def prompt(self, engine: TargetEngine) -> Sequence[int]:
         return engine.tokenizer.encode(TEXT)
+
+    @pytest.fixture(params=in_short(SEEDED, others=[GREEDY]), ids=title)
+    def sampling(self, request: pytest.FixtureRequest) -> SamplingParams:
+        return request.param

@@ -12,6 +12,7 @@ from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, acc
 from pilotfish.hooks.protocols import RemembersConversations
 from pilotfish.hooks.types import SamplingParams
 from tests.engines import GEMMA, EngineOf
+from tests.long_forms import every_kind_once
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.model
 
 PLENTY = 1 << 30
 ENGINES = [("Q4_1", "llama"), ("Q4_K_M", "llama"), ("Q4_1", "ik"), (GEMMA, "ik")]
+TITLED = {" on ".join(which): which for which in ENGINES}
+WORDS = {"90 tokens": 60, "300 tokens": 200}  # past 256 attention may change its code
 SUBJECTS = ("apples", "pears")
 
 
@@ -65,7 +68,11 @@ def answer(
     return tokens, session.cached
 
 
-@pytest.mark.parametrize("words", [60, 200])  # 90 tokens, and 300: past 256 attention may change its code
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    every_kind_once(TITLED, WORDS, others=pytest.mark.long),
+    indirect=["engine"],
+)
 def test_a_conversation_that_comes_back_gives_the_rows_it_would_have_given(engine: CellEngine, words: int) -> None:
     first = chat(engine, "apples", words)
     tokens, _ = answer(engine, first, SEEDED, 9)
@@ -85,7 +92,14 @@ def test_a_conversation_that_comes_back_gives_the_rows_it_would_have_given(engin
         assert kept >= len(first) + 8
 
 
-def test_chats_in_turns_with_and_without_drafts_say_the_same_whatever_is_remembered(engine: CellEngine) -> None:
+@pytest.mark.parametrize(
+    ("engine", "room"),
+    every_kind_once(TITLED, {"all": PLENTY, "little": 3 << 19}, others=pytest.mark.long),
+    indirect=["engine"],
+)
+def test_chats_in_turns_with_and_without_drafts_say_the_same_whatever_is_remembered(
+    engine: CellEngine, room: int
+) -> None:
     def turns(drafts: dict[str, list[int]], *, remember: int) -> dict[str, list[int]]:
         forget(engine, remember)
         said: dict[str, list[int]] = {subject: [] for subject in SUBJECTS}
@@ -100,9 +114,8 @@ def test_chats_in_turns_with_and_without_drafts_say_the_same_whatever_is_remembe
 
     plain = turns({}, remember=0)
     wrong = {subject: [token if i % 3 else 9 for i, token in enumerate(ids)] for subject, ids in plain.items()}
-    for room in (PLENTY, 3 << 19):
-        assert turns(plain, remember=room) == plain
-        assert turns(wrong, remember=room) == plain
+    assert turns(plain, remember=room) == plain
+    assert turns(wrong, remember=room) == plain
 
 
 def test_what_is_held_is_said_and_stays_within_the_room(engine: CellEngine) -> None:

@@ -12,6 +12,7 @@ from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY, SEEDED, Gue
 from pilotfish.hooks.protocols import Rows
 from pilotfish.hooks.types import SamplingParams
 from tests.engines import GEMMA, EngineOf
+from tests.long_forms import every_kind_once
 
 if TYPE_CHECKING:
     from pilotfish.plugins._cells.engine import CellEngine
@@ -33,6 +34,11 @@ ON_IK = [("Q4_K_M", "ik", 1), (GEMMA, "ik", 1)]  # other kernels, and a window
 
 def title(which: tuple[str, str, int]) -> str:
     return " on ".join(which[:2])
+
+
+SAMPLINGS = {"greedy": GREEDY, "seeded": SEEDED, "grammar": GRAMMAR}
+OF_EACH_FORMAT = {title(which): which for which in ENGINES}
+OF_EACH_KERNEL = {title(which): which for which in ENGINES + ON_IK}
 
 
 @pytest.fixture(params=ENGINES, ids=title)
@@ -72,7 +78,11 @@ def until_an_end(rows: Rows, proposals: Sequence[int], eog: frozenset[int]) -> l
     return picks
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED, GRAMMAR], ids=["greedy", "seeded", "grammar"])
+@pytest.mark.parametrize(
+    ("any_engine", "sampling"),
+    every_kind_once(OF_EACH_FORMAT, SAMPLINGS, others=pytest.mark.long),
+    indirect=["any_engine"],
+)
 def test_at_most_0_to_4_proposals_a_round_give_equal_ids(any_engine: CellEngine, sampling: SamplingParams) -> None:
     prompt = any_engine.tokenizer.encode(CHAT)
     plain, _ = decode(any_engine, prompt, sampling)
@@ -83,8 +93,11 @@ def test_at_most_0_to_4_proposals_a_round_give_equal_ids(any_engine: CellEngine,
     assert wrong == plain[:12]
 
 
-@pytest.mark.parametrize("any_engine", ENGINES + ON_IK, indirect=True, ids=title)
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize(
+    ("any_engine", "sampling"),
+    every_kind_once(OF_EACH_KERNEL, {"seeded": SEEDED, "greedy": GREEDY}, others=pytest.mark.long),
+    indirect=["any_engine"],
+)
 def test_drafts_of_any_length_that_are_partly_right_change_no_token(
     any_engine: CellEngine, sampling: SamplingParams
 ) -> None:
@@ -163,7 +176,11 @@ def test_rows_after_n_commits_of_one_and_one_commit_of_n_are_the_same_bits(any_e
     assert np.array_equal(singly, rejected)
 
 
-@pytest.mark.parametrize("words", [20, 520])  # less than a block of the prompt, and more than the longest
+@pytest.mark.parametrize(
+    ("any_engine", "words"),  # less than a block of the prompt, and more than the longest
+    every_kind_once(OF_EACH_FORMAT, {"520": 520, "20": 20}, others=pytest.mark.long),
+    indirect=["any_engine"],
+)
 def test_a_prefix_from_an_earlier_request_changes_no_bit(any_engine: CellEngine, words: int) -> None:
     stem = any_engine.tokenizer.encode("Alpha beta gamma delta. " * (words // 5))
     prompt = [*stem, *any_engine.tokenizer.encode("Which word comes next?")]

@@ -24,6 +24,7 @@ from pilotfish.hooks.errors import ProtocolViolation
 from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
 from pilotfish.plugins._cells.lane_check import ALONE, NOT_BACK
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
+from tests.long_forms import every_kind_once
 from tests.plugins.verifiers.courses import course, ids, is_the_same_beside_another
 from tests.plugins.verifiers.tiny_gguf import write_mamba
 
@@ -90,8 +91,10 @@ def test_it_has_a_lane_and_says_what_going_back_takes(granite: CellEngine) -> No
     assert 0 < granite.going_back < 1
 
 
-@SAMPLINGS
-@pytest.mark.parametrize("n", [40, 270])
+@pytest.mark.parametrize(
+    ("n", "sampling"),
+    every_kind_once({"40": 40, "270": 270}, {"greedy": GREEDY, "seeded": ENDLESS}, others=pytest.mark.long),
+)
 def test_rows_are_plains_however_right_the_drafts_are(granite: CellEngine, n: int, sampling: SamplingParams) -> None:
     prompt = random_ids(n)
     plain, _ = course(granite, prompt, 48, sampling=sampling)

@@ -40,17 +40,18 @@ TEXTS = (
 
 
 @pytest.fixture(scope="module", params=["llama", "ik"])
-def slotted(request: pytest.FixtureRequest, load_engine: LoadEngine, quantized) -> Iterator[CellEngine]:
+def loaded(request: pytest.FixtureRequest, load_engine: LoadEngine, quantized) -> Iterator[CellEngine]:
     """Three slots of 512 tokens, in the verifier's exact lane."""
     loaded = load_engine(quantized("Q4_0"), LANES[request.param], 512, 64, verifier=request.param, slots=SLOTS)
     yield loaded
     loaded.close()
 
 
-@pytest.fixture(autouse=True)
-def freed(slotted: CellEngine) -> Iterator[None]:
-    yield
-    for session in list(slotted.sessions):
+@pytest.fixture
+def slotted(loaded: CellEngine) -> Iterator[CellEngine]:
+    """It, with its slots freed after the test."""
+    yield loaded
+    for session in list(loaded.sessions):
         session.close()
 
 

@@ -13,6 +13,7 @@ from pilotfish.daemon.lab.conformance.verifier_checks import GREEDY
 from pilotfish.hooks.types import EngineOptions, SamplingParams, TargetPin
 from pilotfish.plugins._cells import snapshots
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
+from tests.long_forms import every_kind_once
 from tests.plugins.verifiers.courses import course, ids, is_the_same_beside_another
 from tests.plugins.verifiers.tiny_gguf import write_hybrid
 
@@ -66,8 +67,10 @@ def test_fewer_snapshots_make_a_narrower_lane(
         engine.close()
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, ENDLESS], ids=["greedy", "seeded"])
-@pytest.mark.parametrize("n", [40, 270])
+@pytest.mark.parametrize(
+    ("n", "sampling"),
+    every_kind_once({"40": 40, "270": 270}, {"greedy": GREEDY, "seeded": ENDLESS}, others=pytest.mark.long),
+)
 def test_rows_after_rejections_are_plains(hybrid: CellEngine, n: int, sampling: SamplingParams) -> None:
     prompt = random_ids(n)
     plain, _ = course(hybrid, prompt, 60, sampling=sampling)
