@@ -177,8 +177,9 @@ class Config:
 
     @property
     def without_far_ends(self) -> Config:
-        """The same for a model that no far end computes."""
-        return replace(self, engine=replace(self.engine, rpc=()))
+        """The same with all computed on this machine."""
+        models = {name: replace(settings, rpc=None) for name, settings in self.models.items()}
+        return replace(self, engine=replace(self.engine, rpc=()), models=models)
 
     def for_models(self, names: Sequence[str]) -> Config:
         """What is in force for models that share their weights, and so a runner: of each setting the strictest.

@@ -16,9 +16,9 @@ from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.control.address import socket_path
 from pilotfish.daemon.control.control_client import ask_status
 from pilotfish.daemon.control.plans import plugin_problems
-from pilotfish.daemon.farends.looking import look
 from pilotfish.daemon.registry.chosen_verifier import fit_verifiers
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.registry.spread import look_at
 from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.hooks.types import EngineOptions
 from pilotfish.manifests.store import Store
@@ -79,7 +79,7 @@ def _engines(config: Config) -> dict[str, Any]:
 def _far_ends(config: Config) -> list[dict[str, Any]]:
     """Those of any model, as they are now: blocks for a few seconds where one is silent."""
     own = [settings.rpc for settings in config.models.values() if settings.rpc]
-    return [asdict(seen) for seen in look(list(dict.fromkeys(chain(config.engine.rpc, *own))))]
+    return [asdict(seen) for seen in look_at(list(dict.fromkeys(chain(config.engine.rpc, *own))), config.engine)]
 
 
 def _plugins(config: Config) -> dict[str, Any]:

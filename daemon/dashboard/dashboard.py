@@ -42,7 +42,7 @@ class Dashboard:
         self.token = PageToken(folder)
         self.viewers = Viewers(governor.watch)
         self.account = Account()
-        self.shelf = Shelf(store, folder)
+        self.shelf = Shelf(store, folder, config=lambda: governor.config)
         self._history = AccountHistory(folder) if governor.config.page.history else None
         self._unsaved: list[Happening] = []
         self.state = StateOfThings(governor, self.shelf, self.account, self.trouble)

@@ -16,6 +16,7 @@ from typing import Any
 
 from pilotfish.daemon.certify.certificate import FOLDER, Certificate, CertificateStore, Entry
 from pilotfish.daemon.certify.verdicts import ModelReport, describe_model
+from pilotfish.daemon.config.types import Config
 from pilotfish.daemon.control import decision_log
 from pilotfish.daemon.control.decision_log import Logged
 from pilotfish.daemon.control.stamps import Stamp, stamp_of
@@ -29,14 +30,21 @@ PATIENCE = 1.0  # seconds that an answer waits for what is read
 
 
 class Shelf:
-    """`models` are the reports of the last look, by name."""
+    """`models` are the reports of the last look, by name. `config` is the one in force."""
 
-    def __init__(self, store: Store, state_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        state_dir: Path,
+        clock: Callable[[], float] = time.monotonic,
+        config: Callable[[], Config] = Config,
+    ) -> None:
         self.models: dict[str, ModelReport] = {}
         self.decisions: list[Logged] = []
         self._store = store
         self._state_dir = state_dir
         self._clock = clock
+        self._config = config
         self._looked = -LOOK_EVERY
         self._known: dict[str, tuple[object, ModelReport]] = {}
         self._decided: Stamp | None = None
@@ -79,20 +87,22 @@ class Shelf:
     def _read(self) -> dict[str, ModelReport]:
         around = (stamp_of(self._state_dir / FOLDER), self._decided)
         reports: dict[str, ModelReport] = {}
+        config = self._config()
         for manifest in self._store.models().models:
-            name, basis = manifest.name.short, (manifest.digest, around)
+            name = manifest.name.short
+            basis = (manifest.digest, around, config.for_model(name).engine.rpc)
             known = self._known.get(name)
             if known is None or known[0] != basis:
-                known = (basis, self._described(manifest))
+                known = (basis, self._described(manifest, config))
                 self._known[name] = known
             reports[name] = known[1]
             self.models = {**self.models, name: known[1]}
         self._known = {name: known for name, known in self._known.items() if name in reports}
         return reports
 
-    def _described(self, manifest: Any) -> ModelReport:
+    def _described(self, manifest: Any, config: Config) -> ModelReport:
         try:
-            return describe_model(self._store, manifest, self._state_dir, verify=False)
+            return describe_model(self._store, manifest, self._state_dir, verify=False, config=config)
         except (PilotfishError, OSError) as error:
             log.debug("%s", manifest.name.short, exc_info=error)
             return ModelReport(manifest.name.short, "broken", verdict="no: broken", reason=str(error))

@@ -14,17 +14,23 @@ from pilotfish.hooks.types import EngineOptions, FarEnd
 log = logging.getLogger("pilotfish.farends")
 
 
+def look_at(endpoints: Sequence[str], engine: Engine) -> tuple[FarEndSeen, ...]:
+    """Look at far ends as a load with `engine` would. Which version of the protocol an Ollama's library speaks is not
+    known."""
+    return look(endpoints, protocol="" if engine.libllama == "ollama" else None)
+
+
 def with_far_ends(
     options: EngineOptions, engine: Engine, looked: Callable[[Sequence[str]], Sequence[FarEndSeen]] | None = None
 ) -> EngineOptions:
     """`options`, with the far ends that `[engine]` names. They are looked at, since the engine's library ends the
-    process that finds one missing. Which version of the protocol an Ollama's library speaks is not known.
+    process that finds one missing.
 
     Raises EngineError with all that is in the way, unless the config says that models load without far ends then.
     """
     if not engine.rpc:
         return options
-    seen = looked(engine.rpc) if looked else look(engine.rpc, protocol="" if engine.libllama == "ollama" else None)
+    seen = looked(engine.rpc) if looked else look_at(engine.rpc, engine)
     if trouble := "; ".join(far_end.trouble for far_end in seen if far_end.trouble):
         if not engine.rpc_fallback:
             raise EngineError(f"the far ends in [engine] rpc cannot all be used: {trouble}")

@@ -50,6 +50,12 @@ class LibraryContext(CellContext):
         self._prompt = Batch(library, block, sequence, logits=False)
         self._block = Batch(library, max_width, sequence, logits=True)
         self._decode, self._logits = library.llama_decode, library.llama_get_logits_ith
+        self._synchronize = library.llama_synchronize
+
+    def watch(self, watching: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Have the calls that compute, and those that wait for it, as `watching` makes them."""
+        self._decode, self._logits = watching(self._decode), watching(self._logits)
+        self._synchronize = watching(self._synchronize)
 
     def feed(self, tokens: Sequence[int] | IdArray) -> None:
         self._run(self._prompt, tokens, len(tokens))
@@ -98,7 +104,7 @@ class LibraryContext(CellContext):
         return np.ctypeslib.as_array(self._logits(self.handle, self.first_row + i), shape=(self.n_vocab,))
 
     def wait(self) -> None:
-        self.library.llama_synchronize(self.handle)
+        self._synchronize(self.handle)
 
     def close(self) -> None:
         """Free the batches, and the context with its first sequence; a second call does nothing."""

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -27,7 +28,10 @@ from pilotfish.plugins._llama.rpc_library import RpcLibrary
 
 log = logging.getLogger("pilotfish.verifiers")
 
-LOOK = 0.5  # seconds between looks at a load in progress
+LOOK = 0.5  # seconds between looks at what is called
+COMPUTING = 3.0  # deadlines that a call may take which computes, and cannot tell of progress
+_RPC = "ggml-rpc"  # where connections break, in the library's sources
+_PLACED = re.compile(r"(.*?:\d+): (.*)", re.DOTALL)
 _ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 Lost = Callable[[str], None]
@@ -40,19 +44,32 @@ class FarEnds:
         """Connects to each. They were looked at a moment ago: where one is missing now, the process ends. Raises
         EngineError where the library cannot reach far ends, or the shares do not fit the devices."""
         self.endpoints = tuple(far_end.endpoint for far_end in far_ends)
+        self._addresses = tuple(map(_address, self.endpoints))  # once: a name may stand for another one later, or none
         self._deadline = deadline
         self._lost: Lost = _end_process
-        self._touched = time.monotonic()
+        self._since: float | None = None  # when the library was called, or made progress, if it has not returned
+        self._allowed = deadline  # seconds from then on
+        self._watched_elsewhere = threading.Event()
         self._callback = _ABORT(self._aborts)
         library = RpcLibrary(library_folder())
         _ggml().ggml_set_abort_callback(self._callback)
-        servers = [library.devices_of(library.add_server(endpoint)) for endpoint in self.endpoints]
+        threading.Thread(target=self._watch, name="far ends", daemon=True).start()
+        try:
+            with self.called():
+                handles = self._connected(library)
+            self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles, None)
+            self._split = _shares(split, len(handles))
+        except EngineError:
+            self._watched_elsewhere.set()
+            raise
+        self._progress = lib.llama_progress_callback(self._go_on)
+
+    def _connected(self, library: RpcLibrary) -> list[int]:
+        """Devices over there and here."""
+        servers = [library.devices_of(library.add_server(f"{host}:{port}")) for host, port in self._addresses]
         # The library connects anew whenever nothing of a far end is in use, as between two steps of a load.
         self._held = [_ggml().ggml_backend_dev_init(devices[0], None) for devices in servers]
-        handles = [handle for devices in servers for handle in devices] + list(local_devices())
-        self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles, None)
-        self._split = _shares(split, len(handles))
-        self._progress = lib.llama_progress_callback(self._go_on)
+        return [handle for devices in servers for handle in devices] + list(local_devices())
 
     def put_into(self, params: Any) -> None:
         """Have a model that is loaded with `params` spread over the far ends. Must live as long as the load."""
@@ -63,33 +80,42 @@ class FarEnds:
         params.split_mode = lib.LLAMA_SPLIT_MODE_LAYER
 
     @contextlib.contextmanager
-    def watched_load(self) -> Iterator[None]:
-        """What is loaded inside has to make progress all the time."""
-        self._touched = time.monotonic()
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.wait(LOOK):
-                if time.monotonic() - self._touched > self._deadline:
-                    return self.lost(f"nothing was loaded for {self._deadline:.0f} s")
-
-        threading.Thread(target=watch, name="far ends", daemon=True).start()
+    def called(self, deadlines: float = 1.0) -> Iterator[None]:
+        """The library is called inside, and must return, or make progress, within as many deadlines."""
+        self._allowed = deadlines * self._deadline
+        self._since = time.monotonic()
         try:
             yield
         finally:
-            done.set()
+            self._since = None
+
+    def watching(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, a function of the library that computes, as in `called`."""
+
+        def watched(*arguments: Any) -> Any:
+            with self.called(COMPUTING):
+                return call(*arguments)
+
+        return watched
 
     def gone(self) -> tuple[str, ...]:
-        """Those to which there is no connection any more. Safe from any thread."""
-        remote = {connection.raddr[:2] for connection in _connections() if connection.status == psutil.CONN_ESTABLISHED}
-        return tuple(endpoint for endpoint in self.endpoints if not remote & _addresses(endpoint))
+        """Those to which there is no connection any more, none where the system does not tell. Safe from any thread."""
+        try:
+            there = {connection.raddr[:2] for connection in _connections()}
+        except (psutil.Error, OSError):
+            return ()
+        each = zip(self.endpoints, self._addresses, strict=True)
+        return tuple(endpoint for endpoint, address in each if address not in there)
 
     def when_lost(self, call: Lost) -> None:
-        """Have `call` told why, on a thread of the library's, before the process ends. It may wait, and end it."""
+        """Have `call` told why, on a thread of the library's, before the process ends. It may wait, and end it. From
+        now on whoever asks watches for silence."""
         self._lost = call
+        self._watched_elsewhere.set()
 
     def close(self) -> None:
         """Let the far ends go, once nothing of the model is there any more; a second call does nothing."""
+        self._watched_elsewhere.set()
         while self._held:
             _ggml().ggml_backend_free(self._held.pop())
 
@@ -99,13 +125,22 @@ class FarEnds:
         which = f"the far end {named[0]} was" if len(named) == 1 else f"one of the far ends {', '.join(named)} was"
         self._lost(f"{which} lost ({what}); the model is loaded again once it is back")
 
+    def _watch(self) -> None:
+        while not self._watched_elsewhere.wait(LOOK):
+            since = self._since
+            if since is not None and (silent := time.monotonic() - since) > self._allowed:
+                return self.lost(f"it was silent for {silent:.0f} s")
+
     def _aborts(self, message: bytes) -> None:
-        """What the library says begins with a place in its sources."""
-        _, _, what = message.decode("utf-8", "replace").rpartition(": ")
-        self.lost(what.strip())
+        """What the library says begins with a place in its sources; any of them may end the process."""
+        text = message.decode("utf-8", "replace").strip()
+        place, what = found.groups() if (found := _PLACED.fullmatch(text)) else ("", text)
+        if _RPC in place or self.gone():
+            return self.lost(what)
+        self._lost(f"the engine's library ended the process ({what}); the model is loaded again with the next request")
 
     def _go_on(self, progress: float, user_data: Any) -> bool:
-        self._touched = time.monotonic()
+        self._since = time.monotonic()
         return True
 
 
@@ -137,16 +172,17 @@ def _shares(split: Sequence[float], devices: int) -> Any:
 def _connections() -> list[Any]:
     process = psutil.Process()
     ask = getattr(process, "net_connections", None) or process.connections
-    return [connection for connection in ask(kind="tcp") if connection.raddr]
+    return [one for one in ask(kind="tcp") if one.raddr and one.status == psutil.CONN_ESTABLISHED]
 
 
-def _addresses(endpoint: str) -> set[tuple[str, int]]:
+def _address(endpoint: str) -> tuple[str, int]:
+    """IPv4, as the library would look it up whenever it connects."""
     host, _, port = endpoint.rpartition(":")
     try:
-        found = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)
-    except OSError:
-        return set()
-    return {(str(address[0]), int(address[1])) for *_, address in found}
+        found = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)[0][4]
+    except OSError as error:
+        raise EngineError(f"the far end {endpoint} is not known here: {error}; write its IPv4 address") from error
+    return str(found[0]), int(found[1])
 
 
 def _end_process(why: str) -> None:

@@ -54,7 +54,7 @@ def load_model(pin: TargetPin, setting: EngineSetting, options: EngineOptions, f
     if far_ends is not None:
         far_ends.put_into(params)
     last_words()
-    with far_ends.watched_load() if far_ends else nullcontext():
+    with far_ends.called() if far_ends else nullcontext():
         model = _open_files([os.fsencode(weight.path) for weight in pin.weights], params)
     if not model and far_ends is not None:
         places = ", ".join(far_ends.endpoints)

@@ -14,7 +14,7 @@ from pilotfish.plugins._cells.prompt_reading import PromptReader
 from pilotfish.plugins._cells.snapshots import snapshots_for
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.devices import accelerators
-from pilotfish.plugins._llama.far_ends import FarEnds, far_ends_of
+from pilotfish.plugins._llama.far_ends import COMPUTING, FarEnds, far_ends_of
 from pilotfish.plugins._llama.library import engine_pin, lib
 from pilotfish.plugins._llama.model import (
     BLOCK_ROOM,
@@ -56,6 +56,17 @@ class LlamaModel:
 
     def contexts(self, setting: EngineSetting, options: EngineOptions, width: int, back: int) -> list[LlamaContext]:
         snapshots = snapshots_for(self._pin, back)
+        if self.far_ends is None:
+            return self._sequences(setting, options, width, snapshots)
+        with self.far_ends.called(COMPUTING):
+            found = self._sequences(setting, options, width, snapshots)
+        for context in found:
+            context.watch(self.far_ends.watching)
+        return found
+
+    def _sequences(
+        self, setting: EngineSetting, options: EngineOptions, width: int, snapshots: int
+    ) -> list[LlamaContext]:
         return make_sequences(self._handle, self._pin, setting, options, width, options.slots, snapshots=snapshots)
 
     def obstacle(self, context: CellContext) -> str:

@@ -19,11 +19,11 @@ from pilotfish.daemon.config.paths import state_dir
 from pilotfish.daemon.config.types import STOCK_ENGINE, TENSOR_ENGINE, Config
 from pilotfish.daemon.control.overview import overview
 from pilotfish.daemon.drafters import lease
-from pilotfish.daemon.farends import looking
 from pilotfish.daemon.farends.connected import held_here
 from pilotfish.daemon.farends.looking import FarEndSeen
 from pilotfish.daemon.front.settings import FrontSettings, parse_host
 from pilotfish.daemon.registry.registry import Registry
+from pilotfish.daemon.registry.spread import look_at
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.protocols import CertifiableVerifier
 from pilotfish.manifests.manifest import Manifest
@@ -95,7 +95,7 @@ def _far_ends(config: Config, name: str | None) -> tuple[FarEndSeen, ...]:
     """Of the model `name`, or of all of them."""
     each = [config.for_model(name)] if name else [config, *(config.for_model(model) for model in config.models)]
     endpoints = dict.fromkeys(endpoint for one in each for endpoint in one.engine.rpc)
-    return looking.look(list(endpoints), protocol="" if config.engine.libllama == "ollama" else None)
+    return look_at(list(endpoints), config.engine)
 
 
 async def _ollama() -> tuple[str, str]:

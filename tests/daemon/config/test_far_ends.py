@@ -26,6 +26,13 @@ def test_a_model_may_have_others_or_none():
     assert config.for_model("other").engine.rpc == config.engine.rpc
 
 
+def test_without_them_all_is_computed_here():
+    config = parse({**SPREAD, "models": {"large": {"rpc": ["c:1"], "max_width": 4}}}).without_far_ends
+    assert config.engine.rpc == config.for_model("large").engine.rpc == ()
+    assert config.for_model("large").speculation.max_width == 4
+    assert config.engines == ("ik",)
+
+
 def test_a_config_that_is_passed_on_says_the_same():
     config = parse({**SPREAD, "models": {"small": {"rpc": []}}})
     assert parse(to_table(config)) == config
