@@ -56,11 +56,17 @@ class Lent(Generator):
 
 
 @pytest.fixture(scope="module")
-def engine(request: pytest.FixtureRequest, load_engine: LoadEngine, quantized) -> Iterator[CellEngine]:
-    name = request.param
-    loaded = load_engine(quantized("Q4_0"), LANES[name], N_CTX, 64, verifier=name, slots=SLOTS)
+def engines(load_engine: LoadEngine, quantized) -> Iterator[dict[str, CellEngine]]:
+    weights = quantized("Q4_0")
+    loaded = {name: load_engine(weights, LANES[name], N_CTX, 64, verifier=name, slots=SLOTS) for name in LANES}
     yield loaded
-    loaded.close()
+    for one in loaded.values():
+        one.close()
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, engines: dict[str, CellEngine]) -> CellEngine:
+    return engines[request.param]
 
 
 @asynccontextmanager
@@ -184,7 +190,7 @@ def on_each_engine() -> Iterator[Any]:
             yield pytest.param(name, fault, id=f"{name}-{title}", marks=() if short else pytest.mark.long)
 
 
-@pytest.mark.parametrize(("engine", "fault"), list(on_each_engine()), indirect=["engine"], scope="module")
+@pytest.mark.parametrize(("engine", "fault"), list(on_each_engine()), indirect=["engine"])
 async def test_what_becomes_of_one_changes_no_other_one(engine, pin_of, quantized, monkeypatch, fault):
     monkeypatch.setattr(job_module, "MAX_BACKLOG", FEW)
     async with answering(engine, pin_of(quantized("Q4_0"))) as thread:
