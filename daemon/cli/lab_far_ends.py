@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from pilotfish.daemon.config.types import LIBLLAMA
 from pilotfish.daemon.lab.demonstration import FORMAT, MODEL
 from pilotfish.daemon.lab.spread.far_hosts import HostSize, far_hosts
 from pilotfish.daemon.lab.spread.spread_row import SpreadSize
-from pilotfish.daemon.registry.libllama_folder import take_libllama_from
+from pilotfish.daemon.registry.libllama_folder import LIBRARY_FOLDER
 from pilotfish.hooks.errors import UsageError
 
 DELAYS = "0,2,10,30"
@@ -106,7 +107,7 @@ def _use_libllama(asked: Path | None) -> str:
     if asked is None:
         return ""
     folder = str(asked.absolute())
-    take_libllama_from(replace(config, engine=replace(config.engine, libllama=folder)))
+    os.environ[LIBRARY_FOLDER] = folder  # not by a config: what is measured begins with none, and would take it back
     return folder
 
 

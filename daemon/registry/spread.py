@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pilotfish.daemon.config.types import Engine
 from pilotfish.daemon.farends.looking import FarEndSeen, look
+from pilotfish.daemon.registry import accelerators
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, FarEnd
 
 log = logging.getLogger("pilotfish.farends")
+
+SHARES = 20  # of which each device gets a whole number
 
 
 def look_at(endpoints: Sequence[str], engine: Engine) -> tuple[FarEndSeen, ...]:
@@ -39,6 +43,18 @@ def with_far_ends(
     return replace(
         options,
         far_ends=tuple(FarEnd(far_end.endpoint, far_end.pin) for far_end in seen),
-        tensor_split=engine.tensor_split,
+        tensor_split=engine.tensor_split or _by_free_memory(seen),
         far_end_deadline=float(engine.rpc_deadline_s),
     )
+
+
+def _by_free_memory(seen: Sequence[FarEndSeen]) -> tuple[float, ...]:
+    """Shares as libllama would choose them, in steps coarse enough to be the same at the next load: which layers are
+    where decides how rows are computed, so what is certified names it.
+
+    Left to libllama where this machine has accelerators, of which nothing is known before it is loaded.
+    """
+    free = [device.free for far_end in seen for device in far_end.devices]
+    if not all(free) or accelerators.shown() or sys.platform != "linux":
+        return ()
+    return tuple(max(1, round(SHARES * part / sum(free))) / SHARES for part in free)

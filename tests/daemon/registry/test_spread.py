@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from pilotfish.daemon.config.types import Engine
 from pilotfish.daemon.farends.looking import FarEndSeen
+from pilotfish.daemon.farends.rpc_protocol import DeviceSeen
 from pilotfish.daemon.registry.spread import with_far_ends
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, FarEnd
@@ -28,6 +30,32 @@ def test_far_ends_are_loaded_on_with_what_computes_there():
     spread = with_far_ends(OPTIONS, ENGINE, there)
     assert spread.far_ends == (FarEnd("a:1", "libraries of a:1"), FarEnd("b:2", "libraries of b:2"))
     assert (spread.tensor_split, spread.far_end_deadline, spread.n_ctx) == ((1.0, 3.0), 7.0, 512)
+
+
+GIB = 1 << 30
+
+
+def with_free(*free):
+    return lambda endpoints: [
+        FarEndSeen(endpoint, devices=(DeviceSeen(free=each, total=64 * GIB),))
+        for endpoint, each in zip(endpoints, free, strict=True)
+    ]
+
+
+def test_shares_are_named_and_the_same_while_free_memory_hardly_changes(monkeypatch):
+    monkeypatch.setattr("pilotfish.daemon.registry.spread.accelerators.shown", list)
+    monkeypatch.setattr("sys.platform", "linux")
+    by_memory = replace(ENGINE, tensor_split=())
+    assert with_far_ends(OPTIONS, by_memory, with_free(30 * GIB, 10 * GIB)).tensor_split == (0.75, 0.25)
+    assert with_far_ends(OPTIONS, by_memory, with_free(30 * GIB - 7, 10 * GIB + 9)).tensor_split == (0.75, 0.25)
+    assert with_far_ends(OPTIONS, by_memory, with_free(60 * GIB, GIB)).tensor_split == (1.0, 0.05)
+
+
+@pytest.mark.parametrize(("gpus", "platform"), [(["NVIDIA H200"], "linux"), ([], "darwin")])
+def test_where_this_machine_may_have_accelerators_libllama_shares_out(monkeypatch, gpus, platform):
+    monkeypatch.setattr("pilotfish.daemon.registry.spread.accelerators.shown", lambda: gpus)
+    monkeypatch.setattr("sys.platform", platform)
+    assert with_far_ends(OPTIONS, replace(ENGINE, tensor_split=()), with_free(GIB, GIB)).tensor_split == ()
 
 
 def test_without_any_nobody_is_looked_at():
