@@ -16,6 +16,7 @@ from aiohttp import web
 from pilotfish import __version__
 from pilotfish.daemon.http.connection import MakeHTTP
 from pilotfish.daemon.http.gate import gate, is_loopback
+from pilotfish.daemon.http.listeners import at_once
 from pilotfish.daemon.http.serving import serving
 from pilotfish.daemon.rpchost.doorway import Doorway
 from pilotfish.daemon.rpchost.far_host import FarHost
@@ -93,6 +94,7 @@ async def _bound(address: FarAddress) -> socket.socket:
             f"--host: cannot listen on {address.endpoint}: {error.strerror}; choose another address"
         ) from error
     listener.setblocking(False)
+    at_once(listener)
     return listener
 
 
