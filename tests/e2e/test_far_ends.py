@@ -38,7 +38,12 @@ def said(server: OllamaServer) -> str:
 def test_it_is_answered_over_them_and_a_far_end_that_ends_is_an_error_once(spread, ends):
     first = said(spread)
     assert all(end.health()["busy"] for end in ends)
-    assert spread.drafted() > 0
+    for _ in range(20):  # on busy cores blocks pay only once the drafter remembers an answer
+        if spread.drafted():
+            break
+        assert said(spread) == first
+    else:
+        pytest.fail("nothing was drafted in 20 answers that are alike")
     assert f"over {ends[0].endpoint}, {ends[1].endpoint}" in spread.decisions()[-1]["reason"]
     options = {**GREEDY, "num_predict": 1500, "stop": []}
     long = spread.client.generate(BARE, STORY, raw=True, options=options, stream=True)

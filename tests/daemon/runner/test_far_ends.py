@@ -79,6 +79,19 @@ def answered(server: ServerProcess, **asked: Any) -> dict[str, Any]:
     return found
 
 
+def answered_with_drafts(server: ServerProcess, **asked: Any) -> dict[str, Any]:
+    """The first answer with accepted drafts: where others keep the cores busy, blocks pay once the drafter remembers an
+    answer. All of them have the same ids."""
+    before: list[int] = []
+    for _ in range(20):
+        found = answered(server, **asked)
+        assert found["tokens"] == (before or found["tokens"])
+        if found["timings"].get("draft_n_accepted"):
+            return found
+        before = found["tokens"]
+    raise AssertionError("no draft was accepted in 20 answers that are alike")
+
+
 def ids(server: ServerProcess, **asked: Any) -> list[int]:
     found: list[int] = answered(server, **asked)["tokens"]
     return found
@@ -113,8 +126,7 @@ def test_ids_are_the_same_with_drafts_and_without(place, sampling):
     with loaded(place) as server:
         for end in place.ends:
             assert end.health()["busy"]
-        with_drafts = answered(server, **sampling)
-        assert with_drafts["timings"]["draft_n_accepted"] > 0
+        with_drafts = answered_with_drafts(server, **sampling)
     configure(place, "[speculation]", "enabled = false")
     with loaded(place) as server:
         plain = answered(server, **sampling)
