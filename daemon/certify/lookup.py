@@ -21,6 +21,7 @@ from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, Ta
 log = logging.getLogger("pilotfish.certificates")
 
 UNCHECKED_WIDTHS = ALL_WIDTHS[:16]
+FLOATS = frozenset({"F32", "F16", "BF16"})  # an engine that is faster with blocks of integers may be slower with these
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def _against(verifier: Verifier, pin: TargetPin, options: EngineOptions, suitabi
 
 def _most_alike(pin: TargetPin, store: CertificateStore, identity: Identity) -> Certificate | None:
     """The certificate of a model of this architecture, made here for the same engines: of its number format if there is
-    one, then the one nearest in size."""
+    one, then the one nearest in size. Floats say nothing of other formats, nor these of them."""
     size = sum(weight.size for weight in pin.weights)
 
     def distance(certificate: Certificate) -> tuple[bool, float]:
@@ -129,6 +130,7 @@ def _most_alike(pin: TargetPin, store: CertificateStore, identity: Identity) -> 
         entry.certificate
         for entry in store.entries()
         if entry.certificate and _compares(entry.certificate, identity) and entry.certificate.lane.max_width > 1
+        if (entry.certificate.quantization in FLOATS) == (pin.quantization in FLOATS)
     ]
     return min((c for c in found if c.architecture and c.architecture == pin.architecture), key=distance, default=None)
 

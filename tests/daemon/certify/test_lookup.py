@@ -90,6 +90,19 @@ def test_the_engine_that_won_for_a_model_alike_is_tried_first(options: EngineOpt
     assert order(options) == ["llama", "ik"]  # the same number format counts more
 
 
+def test_who_won_for_integers_says_nothing_of_floats_nor_these_of_them(options: EngineOptions) -> None:
+    floats = replace(QWEN, quantization="F16")
+    keep(options, "ik", quantization="Q4_0")
+    assert order(options, floats) == ["llama", "ik"]
+    keep(options, "ik", quantization="BF16")
+    assert order(options, floats) == ["ik", "llama"]
+
+
+def test_floats_say_nothing_of_integers(options: EngineOptions) -> None:
+    keep(options, "ik", quantization="F16")
+    assert order(options) == ["llama", "ik"]
+
+
 def test_of_models_alike_the_one_nearest_in_size_counts(options: EngineOptions) -> None:
     keep(options, "llama", size=50)
     keep(options, "ik", size=2000)
