@@ -1,7 +1,7 @@
-"""To which far ends there are connections, of this process or of this machine.
+"""To which far ends some process of this machine holds a connection.
 
-libllama ends the process at the next forward that needs a far end which is lost, so that has to be noticed before.
-Addresses are "10.0.0.2:50052", IPv4 (`FarEndSeen.address`): a name may stand for another one by now.
+Which ones a loaded model has lost, its engine tells (`hooks.protocols.SpansMachines`). Addresses are "10.0.0.2:50052",
+IPv4 (`FarEndSeen.address`): a name may stand for another one by now.
 """
 
 from __future__ import annotations
@@ -12,21 +12,6 @@ from typing import Any
 import psutil
 
 _KIND = "tcp4"
-
-
-def lost(addresses: Sequence[str]) -> tuple[str, ...]:
-    """Those of them to which this process holds no established connection.
-
-    A connection that the other side closed or reset is none. A machine that went silent, or a cable, is not noticed:
-    such a connection stays established until the system gives it up. Where the system does not tell, none is lost.
-    """
-    if not addresses:
-        return ()
-    try:
-        held = _established(psutil.Process().net_connections(_KIND))
-    except (psutil.Error, OSError):
-        return ()
-    return tuple(address for address in addresses if address not in held)
 
 
 def held_here(addresses: Sequence[str]) -> tuple[str, ...]:

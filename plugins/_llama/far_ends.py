@@ -50,6 +50,7 @@ class FarEnds:
         self._since: float | None = None  # when the library was called, or made progress, if it has not returned
         self._allowed = deadline  # seconds from then on
         self._watched_elsewhere = threading.Event()
+        self._held: list[int] = []
         self._callback = _ABORT(self._aborts)
         library = RpcLibrary(library_folder())
         _ggml().ggml_set_abort_callback(self._callback)
@@ -60,7 +61,7 @@ class FarEnds:
             self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles, None)
             self._split = _shares(split, len(handles))
         except EngineError:
-            self._watched_elsewhere.set()
+            self.close()
             raise
         self._progress = lib.llama_progress_callback(self._go_on)
 
@@ -68,7 +69,7 @@ class FarEnds:
         """Devices over there and here."""
         servers = [library.devices_of(library.add_server(f"{host}:{port}")) for host, port in self._addresses]
         # The library connects anew whenever nothing of a far end is in use, as between two steps of a load.
-        self._held = [_ggml().ggml_backend_dev_init(devices[0], None) for devices in servers]
+        self._held += [_ggml().ggml_backend_dev_init(devices[0], None) for devices in servers]
         return [handle for devices in servers for handle in devices] + list(local_devices())
 
     def put_into(self, params: Any) -> None:
