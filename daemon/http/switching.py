@@ -15,6 +15,7 @@ from typing import cast
 from aiohttp import web
 
 from pilotfish.daemon.http.connection import Connection, MakeHTTP
+from pilotfish.daemon.http.handed_on import HandedOn
 from pilotfish.daemon.http.request_head import RequestHead, end_of_head
 from pilotfish.daemon.http.tunnel import LINGER, ServerAddress, Tunnel
 
@@ -34,7 +35,7 @@ class Relaying:
     failure: Callable[[RequestHead, str], bytes]
 
 
-class Switch(asyncio.Protocol):
+class Switch(HandedOn):
     """One connection, between its deadlines and whoever answers."""
 
     def __init__(self, make_http: MakeHTTP, relaying: Relaying) -> None:
@@ -47,7 +48,7 @@ class Switch(asyncio.Protocol):
         self._tunnel: Tunnel | None = None
 
     @property
-    def _side(self) -> asyncio.Protocol | None:
+    def side(self) -> asyncio.Protocol | None:
         return self._tunnel or self._http
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -65,21 +66,6 @@ class Switch(asyncio.Protocol):
             self.relay()
         else:
             self._http.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        return self._side.eof_received() if self._side else None
-
-    def pause_writing(self) -> None:
-        if self._side:
-            self._side.pause_writing()
-
-    def resume_writing(self) -> None:
-        if self._side:
-            self._side.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._side:
-            self._side.connection_lost(exc)
 
     @property
     def may_relay(self) -> bool:

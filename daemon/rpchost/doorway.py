@@ -9,6 +9,7 @@ import socket
 from typing import cast
 
 from pilotfish.daemon.http.connection import Connection, MakeHTTP
+from pilotfish.daemon.http.handed_on import HandedOn
 from pilotfish.daemon.http.sparing_log import Sparing
 from pilotfish.daemon.http.tunnel import ServerAddress, Tunnel
 from pilotfish.daemon.rpchost.far_host import FarHost, NearEnd
@@ -23,7 +24,7 @@ _IDLE, _INTERVAL, _TRIES = 15, 5, 3  # seconds, seconds, probes without an answe
 _UNANSWERED = 30_000  # milliseconds that what was sent may stay without an acknowledgement
 
 
-class Doorway(asyncio.Protocol):
+class Doorway(HandedOn):
     """One connection."""
 
     def __init__(self, make_http: MakeHTTP, host: FarHost) -> None:
@@ -52,20 +53,12 @@ class Doorway(asyncio.Protocol):
             log.warning("%s was cut off: what it sends is neither RPC nor HTTP", self._peer)
             self._transport.abort()
 
-    def eof_received(self) -> bool | None:
-        return self._side.eof_received() if self._side else None
-
-    def pause_writing(self) -> None:
-        if self._side:
-            self._side.pause_writing()
-
-    def resume_writing(self) -> None:
-        if self._side:
-            self._side.resume_writing()
+    @property
+    def side(self) -> asyncio.Protocol | None:
+        return self._side
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._side:
-            self._side.connection_lost(exc)
+        super().connection_lost(exc)
         if self._asking is not None:
             self._asking.cancel()
         if self._served is not None:
