@@ -118,13 +118,15 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Everything before the tensor data."""
+    """Everything before the tensor data. Offsets are in bytes from the file's beginning."""
 
     path: Path
     size: int  # bytes of the whole file
     version: int
     values: Mapping[str, Value]
     tensors: tuple[TensorInfo, ...]
+    tensors_at: int  # the offset of what is said of the first tensor
+    data_at: int  # the offset of the tensors' data
 
 
 def read_header(path: Path, model: str = "") -> Header:
@@ -177,10 +179,11 @@ class _HeaderWalk:
     def header(self) -> Header:
         version = self._version()
         n_tensors, n_keys = self._count("tensor count", MAX_TENSORS, 24), self._count("key count", MAX_KEYS, 13)
-        values = self._values(n_keys)
+        values, tensors_at = self._values(n_keys), self.at
         tensors = tuple(self._tensor(index) for index in range(n_tensors))
-        self._check_tensors(tensors, self._data_offset(values))
-        return Header(self.path, self.size, version, values, tensors)
+        data_at = self._data_offset(values)
+        self._check_tensors(tensors, data_at)
+        return Header(self.path, self.size, version, values, tensors, tensors_at, data_at)
 
     def broken(self, problem: str) -> BrokenModel:
         return BrokenModel(f"{self.where} is broken at byte {self.at}: {self.what}: {problem}; pull the model again")

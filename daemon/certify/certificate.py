@@ -30,7 +30,7 @@ from pilotfish.manifests.remembered import write_atomically
 
 log = logging.getLogger("pilotfish.certificates")
 
-FORMAT = 6  # counted up when what is measured, or what it means, changes
+FORMAT = 7  # counted up when what is measured, or what it means, changes
 FOLDER = "certificates"
 OF_TIME = ("time ran out", "compared up to")  # how findings begin that say nothing about rows
 DEARER = 1.05  # a ratio worth mentioning

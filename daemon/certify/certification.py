@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -15,11 +16,12 @@ from pilotfish.daemon.certify.probe_driver import Deadline, GivenIds
 from pilotfish.daemon.certify.probe_process import RemoteProbe
 from pilotfish.daemon.certify.reproductions import Reproduction
 from pilotfish.daemon.certify.suitability import Suitability
-from pilotfish.daemon.certify.task import CertificationTask, Progress, silent
+from pilotfish.daemon.certify.task import CertificationTask, OpenProbe, Progress, silent
 from pilotfish.hooks.errors import EngineError, UsageError
-from pilotfish.hooks.protocols import Verifier
+from pilotfish.hooks.protocols import TellsDevices, Verifier
 from pilotfish.hooks.sample_text import SAMPLE
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Parity, TargetPin
+from pilotfish.manifests.first_blocks import FirstBlocks, first_blocks
 
 MEMORY_FACTOR = 2.5  # model sizes that must be free to hold it twice: weights may be repacked, caches come on top
 
@@ -49,32 +51,52 @@ def certify(
         names = ", ".join(verifier.name for verifier in verifiers)
         raise EngineError(f"{pin.name}: no probe is offered by {names}, so it cannot be certified")
     deadline = Deadline(budget)
-
-    def open_probe(setting: EngineSetting, until: Deadline) -> RemoteProbe:
-        return RemoteProbe(pin, setting, MAX_WIDTH, options, until)
-
-    engines = dict(identity.engines)
-    task = CertificationTask(
-        identity,
-        pin.name,
-        options,
-        engines=tuple(verifier.name for verifier in verifiers if verifier.name in engines),
-        text=SAMPLE,
-        bos=pin.tokenizer.bos if pin.tokenizer.add_bos else None,
-        prompts_apart=prompts_apart,
-        keep_stock=has_room_twice(pin) and not options.far_ends,  # a far end serves one process at a time
-        known=Suitability(pin, engines, options),
-        architecture=pin.architecture,
-        quantization=pin.quantization,
-        size=size_of(pin),
-        regressions=tuple(_checked(one, pin) for one in regressions),
-    )
-    certificate = Certifier(task, open_probe, budget=budget, deadline=deadline, progress=progress).run()
+    with _part_of(pin, verifiers, options, whole=bool(regressions)) as part:
+        engines = dict(identity.engines)
+        task = CertificationTask(
+            identity,
+            pin.name,
+            options,
+            engines=tuple(verifier.name for verifier in verifiers if verifier.name in engines),
+            text=SAMPLE,
+            bos=pin.tokenizer.bos if pin.tokenizer.add_bos else None,
+            prompts_apart=prompts_apart,
+            keep_stock=has_room_twice(pin) and not options.far_ends,  # a far end serves one process at a time
+            known=Suitability(pin, engines, options),
+            architecture=pin.architecture,
+            quantization=pin.quantization,
+            size=size_of(pin),
+            open_part=_opens(part.pin, options) if part else None,
+            part=part.told if part else "",
+            regressions=tuple(_checked(one, pin) for one in regressions),
+        )
+        certifier = Certifier(task, _opens(pin, options), budget=budget, deadline=deadline, progress=progress)
+        certificate = certifier.run()
     better = certificate.conclusive and not (known and certificate.only_less_than(known))
     kept = CertificateStore(options.state_dir).put(certificate) if better else None
     if kept:
         LeftToStock(options.state_dir, pin.path).forget()
     return certificate, kept
+
+
+def _opens(pin: TargetPin, options: EngineOptions) -> OpenProbe:
+    def open_probe(setting: EngineSetting, until: Deadline) -> RemoteProbe:
+        return RemoteProbe(pin, setting, MAX_WIDTH, options, until)
+
+    return open_probe
+
+
+@contextlib.contextmanager
+def _part_of(
+    pin: TargetPin, verifiers: Sequence[Verifier], options: EngineOptions, *, whole: bool
+) -> Iterator[FirstBlocks | None]:
+    """What tells of the model's rows; None where it is to be the whole, or layers run on several devices."""
+    devices = any(isinstance(verifier, TellsDevices) and verifier.devices() for verifier in verifiers)
+    if whole or options.far_ends or (options.gpu_layers != 0 and devices):
+        yield None
+        return
+    with first_blocks(pin, options.state_dir) as part:
+        yield part
 
 
 def _checked(regression: Reproduction, pin: TargetPin) -> GivenIds:

@@ -7,6 +7,7 @@ or what is left of it over all sites.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -52,8 +53,9 @@ class Measured:
     seconds until the first forward, `noise` how much slower than the fastest stock's median step was, `divergence` how
     far another engine's rows are from libllama's (None: not known). `company` is what each of the launch's requests at
     once pays for a plain step, in steps of a request alone: 1 where there is one, or they take turns. `going_back` is
-    what taking a block back takes besides forwarding its right tokens again; None where tails are cut. With `trouble`
-    the setting is of no use and the rest may be missing.
+    what taking a block back takes besides forwarding its right tokens again; None where tails are cut. `timed` has the
+    rows of the forwards that were timed, by position, all of the whole model; `of_part` says that `rows` are of a part
+    of it. With `trouble` the setting is of no use and the rest may be missing.
     """
 
     setting: EngineSetting
@@ -71,6 +73,8 @@ class Measured:
     company: float = 1.0
     stock_company: float = 1.0
     going_back: float | None = None
+    timed: Mapping[int, Rows] = field(default_factory=dict)
+    of_part: bool = False
 
     @property
     def prompt_seconds(self) -> float:
@@ -121,6 +125,17 @@ def classes(rows: Rows) -> tuple[tuple[int, ...], ...]:
         else:
             found.append([width])
     return tuple(map(tuple, found))
+
+
+def contradicted(rows: Mapping[Site, Rows], timed: Mapping[int, Rows]) -> bool:
+    """Whether widths that agree at every site differ where the whole model was timed."""
+    found = set(itertools.chain.from_iterable(timed.values()))
+    pairs = [(a, b) for a, b in itertools.combinations(sorted(found), 2) if _agree_everywhere(rows, a, b)]
+    return any(a in at and b in at and not agree(at[a], at[b]) for at in timed.values() for a, b in pairs)
+
+
+def _agree_everywhere(rows: Mapping[Site, Rows], a: int, b: int) -> bool:
+    return bool(rows) and all(a in here and b in here and agree(here[a], here[b]) for here in rows.values())
 
 
 def common_class(sites: Iterable[Rows], base: int) -> tuple[int, ...]:

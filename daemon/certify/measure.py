@@ -6,7 +6,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Sequence
 
-from pilotfish.daemon.certify.lanes import MAX_WIDTH, Rows, Site, classes
+from pilotfish.daemon.certify.lanes import MAX_WIDTH, Costs, Rows, Site, classes
 from pilotfish.daemon.certify.probe_driver import Deadline, ProbeDriver
 
 # Positions where forwards are timed, the second where the context has room. Rows are compared there, too, and prompts
@@ -128,6 +128,21 @@ def guessed(step: float) -> Callable[[int], float]:
     return lambda width: step * (1 + ROW_COST * (width - 1))
 
 
+def step_of(driver: ProbeDriver) -> float:
+    """Seconds of a single step at SHORT."""
+    found = []
+    for _ in range(NARROW_REPEATS):
+        driver.step_near(min(SHORT, driver.probe.n_ctx // 2), MAX_WIDTH)
+        found.append(driver.probe.seconds)
+    return min(found)
+
+
+def as_steps_of(driver: ProbeDriver, costs: Costs) -> Costs:
+    """What `costs` of the whole model would be where single steps take what they take in `driver`."""
+    share = step_of(driver) / min(seconds for (width, _), seconds in costs.items() if width == 1)
+    return {key: share * seconds for key, seconds in costs.items()}
+
+
 def cost_positions(limit: int) -> tuple[int, ...]:
     """Where forwards are timed."""
     return tuple(position for position in (SHORT, LONG) if position + MAX_WIDTH <= limit) or (1,)
@@ -179,8 +194,7 @@ def _time(driver: ProbeDriver, width: int, position: int) -> float:
     if width == 1:
         driver.step_near(position, MAX_WIDTH)
     else:
-        site = Site(0, position, width)
-        driver.rows(driver.goto(site, site.end)[position:], width)
+        driver.block_at(position, width)
     return driver.probe.seconds
 
 

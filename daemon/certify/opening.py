@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass
 
 from pilotfish.daemon.certify.candidates import prompt_block
 from pilotfish.daemon.certify.probe_driver import Deadline, Material, ProbeDriver
 from pilotfish.daemon.certify.task import CertificationTask, OpenProbe, Progress
-from pilotfish.hooks.errors import BrokenModel
+from pilotfish.hooks.errors import BrokenModel, PilotfishError
 from pilotfish.hooks.types import EngineSetting
+
+log = logging.getLogger("pilotfish.certifier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Opener:
     def __init__(self, task: CertificationTask, open_probe: OpenProbe, progress: Progress) -> None:
         self.versions: dict[str, str] = {}
         self._task, self._open_probe, self._progress = task, open_probe, progress
+        self._open_part = task.open_part
         self._text: list[int] = []  # as the first engine cuts it
 
     def open(self, setting: EngineSetting, deadline: Deadline, stack: contextlib.ExitStack) -> Opened:
@@ -35,9 +39,25 @@ class Opener:
         Raises EngineError, BrokenModel, also where an engine cuts text into other tokens than the first, or OutOfTime.
         """
         self._progress(f"loading: {setting.title}")
+        return self._opened(self._open_probe, setting, deadline, stack)
+
+    def open_part(self, setting: EngineSetting, deadline: Deadline, stack: contextlib.ExitStack) -> Opened | None:
+        """The part of the model that tells of its rows; None where only the whole does. Raises OutOfTime."""
+        if self._open_part is None:
+            return None
+        try:
+            return self._opened(self._open_part, setting, deadline, stack)
+        except PilotfishError as error:
+            log.warning("%s: a part of it tells nothing: %s", self._task.model, error)
+            self._open_part = None
+            return None
+
+    def _opened(
+        self, open_probe: OpenProbe, setting: EngineSetting, deadline: Deadline, stack: contextlib.ExitStack
+    ) -> Opened:
         deadline.check()
         before = deadline.left
-        probe = self._open_probe(setting, deadline)
+        probe = open_probe(setting, deadline)
         stack.callback(probe.close)
         load = before - deadline.left
         text = probe.encode(self._task.text)

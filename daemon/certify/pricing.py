@@ -32,16 +32,25 @@ LEEWAY = 0.3  # of a site's share of the time, for the last width that is begun 
 
 
 def measure_stock(
-    opened: Opened, sites: Sequence[Site], n_ctx: int, *, own: bool, alone: bool, slots: int = 1
+    opened: Opened,
+    sites: Sequence[Site],
+    n_ctx: int,
+    *,
+    own: bool,
+    alone: bool,
+    slots: int = 1,
+    part: Opened | None = None,
 ) -> Measured:
     """Stock settings: all of them where their own lane is wanted, otherwise what candidates are compared with.
 
-    With `alone` no candidate can be timed in turns with them, prompts neither, so that they are timed here.
+    With `alone` no candidate can be timed in turns with them, prompts neither, so that they are timed here. Where there
+    is a `part` of the model, that tells the rows.
     """
     driver = opened.driver
     rows: dict[Site, Rows] = {}
     if not driver.probe.obstacle:
-        rows = {s: glance(driver, s, ALL_WIDTHS) if own else _single_steps(driver, s) for s in sites}
+        teller = part.driver if part else driver
+        rows = {s: glance(teller, s, ALL_WIDTHS) if own else _single_steps(teller, s) for s in sites}
     samples = time_costs([(driver, COST_WIDTHS if own else (1,))], cost_positions(n_ctx))[0]
     prefill = time_prefill([driver], n_ctx)[0] if own or alone else 0.0
     costs, together = fastest(samples), company(driver, slots, exact=False)
@@ -59,6 +68,8 @@ def measure_stock(
         stock_company=together,
         trouble=driver.probe.obstacle,
         going_back=_going_back(driver),
+        timed=driver.timed,
+        of_part=part is not None,
     )
 
 
@@ -105,6 +116,7 @@ def price(
         company=company(driver, slots, exact=True),
         stock_company=stock.company,
         going_back=_going_back(driver),
+        timed=driver.timed,
     )
 
 

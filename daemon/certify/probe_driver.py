@@ -97,6 +97,7 @@ class ProbeDriver:
         self._number = -1  # of the material whose prefix is in the cache
         self._prefix = 0  # cells written by prompt blocks and still whole
         self._steps = 0  # taken by `step_near` since
+        self.timed: dict[int, dict[int, list[bytes]]] = {}  # position -> width -> rows of what was timed there
 
     def walk(self, site: Site, width: int, rows: int | None = None) -> list[bytes]:
         """The digests of the site's rows in blocks of `width`: as many whole blocks as fit `rows` (at least one)."""
@@ -113,13 +114,21 @@ class ProbeDriver:
         return self.probe.rows(tokens, width)
 
     def step_near(self, position: int, room: int) -> None:
-        """One single step at `position`, or up to `room` tokens after it where the cache cannot be cut."""
-        here = self._number == 0 and self._prefix == position and 0 < self._steps < room - 1
-        if not (self.probe.obstacle and here):
+        """One single step at `position`, or behind the one before, up to `room` tokens after it."""
+        if not (self._number == 0 and self._prefix == position and 0 < self._steps < room - 1):
             self.goto(Site(0, position, 1))
         step = self._steps
-        self.rows(self.material.ids(0, position + step + 1)[-1:], 1)
+        rows = self.rows(self.material.ids(0, position + step + 1)[-1:], 1)
         self._steps = step + 1
+        known = self.timed.setdefault(position, {}).setdefault(1, [])
+        if step == len(known):
+            known += rows
+
+    def block_at(self, position: int, width: int) -> None:
+        """One forward of `width` at `position`."""
+        site = Site(0, position, width)
+        rows = self.rows(self.goto(site, site.end)[position:], width)
+        self.timed.setdefault(position, {}).setdefault(width, rows)
 
     def goto(self, site: Site, length: int = 0) -> list[int]:
         """Bring the cache to the site's start; returns the first `length` ids of its material."""

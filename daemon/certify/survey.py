@@ -15,8 +15,24 @@ from dataclasses import replace
 
 from pilotfish.daemon.certify.candidates import candidates, stock_setting
 from pilotfish.daemon.certify.divergence import StockRows
-from pilotfish.daemon.certify.lanes import ALL_WIDTHS, Measured, Site, affordable, classes, offers, ranges
-from pilotfish.daemon.certify.measure import find_switch_points, glance_sites, guessed, widths_within
+from pilotfish.daemon.certify.lanes import (
+    ALL_WIDTHS,
+    Measured,
+    Site,
+    affordable,
+    classes,
+    contradicted,
+    offers,
+    ranges,
+)
+from pilotfish.daemon.certify.measure import (
+    as_steps_of,
+    find_switch_points,
+    glance_sites,
+    guessed,
+    step_of,
+    widths_within,
+)
 from pilotfish.daemon.certify.opening import Opened, Opener
 from pilotfish.daemon.certify.pricing import compare, measure_stock, price
 from pilotfish.daemon.certify.probe_driver import Deadline, OutOfTime, ProbeDriver
@@ -85,16 +101,18 @@ class Survey:
         if driver.probe.obstacle and not others:
             self.measured.append(Measured(opened.setting, trouble=driver.probe.obstacle))
             return
+        part = None if driver.probe.obstacle else self._opener.open_part(opened.setting, self._deadline, stack)
         if not driver.probe.obstacle:
             self._progress("looking for the context lengths at which the engine changes its code")
-            self.switch_points = find_switch_points(driver, self.n_ctx, SWITCH_POINTS_SHARE * self._budget)
-            driver.forget()
+            teller = part.driver if part else driver
+            self.switch_points = find_switch_points(teller, self.n_ctx, SWITCH_POINTS_SHARE * self._budget)
+            teller.forget()
         self._progress("measuring stock settings")
         sites, own = glance_sites(self.switch_points, self.n_ctx), self._task.identity.parity is Parity.STOCK
-        self.measured.append(self._measure_stock(opened, sites, own=own))
+        self.measured.append(self._measure_stock(opened, part, sites, own=own))
         if own:
             return
-        self._choose_widths(len(sites))
+        self._choose_widths(len(sites), part)
         self._keep_stock_rows(others, driver, stack)
         if self._task.keep_stock:
             self._beside = driver
@@ -102,9 +120,9 @@ class Survey:
             driver.probe.close()
         self._survey_candidates()
 
-    def _measure_stock(self, opened: Opened, sites: Sequence[Site], *, own: bool) -> Measured:
+    def _measure_stock(self, opened: Opened, part: Opened | None, sites: Sequence[Site], *, own: bool) -> Measured:
         alone, slots = not self._task.keep_stock, self._task.options.slots
-        return measure_stock(opened, sites, self.n_ctx, own=own, alone=alone, slots=slots)
+        return measure_stock(opened, sites, self.n_ctx, own=own, alone=alone, slots=slots, part=part)
 
     def _open_stock(self, stack: contextlib.ExitStack) -> Opened:
         """The first engine that takes the model, in stock settings."""
@@ -130,9 +148,10 @@ class Survey:
                 self._task.known.refuse(setting.engine, str(error))
         return Measured(setting, trouble=f"refused: {error}")
 
-    def _choose_widths(self, sites: int) -> None:
+    def _choose_widths(self, sites: int, part: Opened | None) -> None:
         """Fewer widths for a model, or a machine, that is too slow for all of them on every engine."""
-        step = self.stock.noise * max(seconds for (width, _), seconds in self.stock.costs.items() if width == 1)
+        longest = max(seconds for (width, _), seconds in self.stock.costs.items() if width == 1)
+        step = self.stock.noise * (step_of(part.driver) if part else longest)
         share = self._deadline.left * min(GLANCE_MOST, GLANCES_SHARE / len(self._task.engines))
         most = widths_within(share, guessed(step), sites)[-1]
         if most < ALL_WIDTHS[-1]:
@@ -222,8 +241,18 @@ class Survey:
         apart = self._task.prompts_apart and self.reference == STOCK_ENGINE and self.n_ctx > options.batch_size
         measured = price(opened, self.widths, self.stock, self._beside, self.n_ctx, slots=options.slots, apart=apart)
         self._progress(f"comparing widths: {setting.title}")
-        rows = compare(opened, measured.costs, glance_sites(self.switch_points, self.n_ctx), self.widths)
-        return replace(measured, rows=rows, divergence=divergence)
+        return replace(self._compared(opened, measured), divergence=divergence)
+
+    def _compared(self, opened: Opened, measured: Measured) -> Measured:
+        """With rows: of a part of the model, where there is one and the whole model's rows do not say otherwise."""
+        sites = glance_sites(self.switch_points, self.n_ctx)
+        with contextlib.ExitStack() as stack:
+            if part := self._opener.open_part(measured.setting, opened.driver.deadline, stack):
+                rows = compare(part, as_steps_of(part.driver, measured.costs), sites, self.widths)
+                if not contradicted(rows, measured.timed):
+                    return replace(measured, rows=rows, of_part=True)
+                self.notes.append(f"{measured.setting.title}: a part of the model shows less than all of it")
+        return replace(measured, rows=compare(opened, measured.costs, sites, self.widths))
 
     def _divergence(self, engine: str, driver: ProbeDriver) -> float | None:
         """How far the engine's rows are from libllama's: None for libllama itself, and where it is not there."""

@@ -23,7 +23,8 @@ def silent(what: str) -> None:
 @dataclass(frozen=True, slots=True)
 class CertificationTask:
     """What to certify. `text` is natural text to compare rows on, besides random ids; `bos` is what the model's
-    tokenizer puts before a text, if anything. `prompts_apart`: long prompts are read as fast as the engine can."""
+    tokenizer puts before a text, if anything. `prompts_apart`: long prompts are read as fast as the engine can.
+    `open_part` opens what has a part of the model's blocks, one of every kind: `part` says so."""
 
     identity: Identity
     model: str
@@ -37,4 +38,6 @@ class CertificationTask:
     architecture: str = ""
     quantization: str = ""
     size: int = 0  # bytes of the weights
+    open_part: OpenProbe | None = None
+    part: str = ""
     regressions: tuple[GivenIds, ...] = ()  # after whose prefixes every width of the lane is compared, too

@@ -148,6 +148,10 @@ class Dialect(Protocol):
         """
         ...
 
+    def on_processor(self, options: EngineOptions) -> bool:
+        """Whether every layer is computed by this machine's processor, so that all run the same code."""
+        ...
+
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> Model:
         """Load the weights. Raises BrokenModel or EngineError, naming the model."""
         ...

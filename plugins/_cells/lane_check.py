@@ -30,7 +30,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +48,7 @@ ALONE = "its matrices of floats are multiplied in another way for one row alone"
 PADDED = 2  # rows of a plain step where one alone differs from all wider forwards
 PAD_MOST = 1.05  # of a single step is what a padded one may take: experts of a repeated token are read once
 PAD_TURNS = 4
+HURRY = 0.5  # of the budget is for a model of which a part tells the rest
 _SEED = 11
 
 
@@ -57,7 +58,8 @@ class LaneCheck:
     the block that wrote them.
 
     Beyond `max_context` cells nothing was compared. `complete` is False when something was left out for want of time
-    that another try may have, so that the result is not worth remembering.
+    that another try may have, so that the result is not worth remembering. `different` are the widths whose rows were
+    seen to differ; `mixed` says that cells were seen to depend on the block that wrote them.
     """
 
     widths: tuple[int, ...]
@@ -65,6 +67,19 @@ class LaneCheck:
     reason: str
     complete: bool = True
     max_context: int | None = None
+    different: tuple[int, ...] = ()
+    mixed: bool = False
+
+    def told_by(self, part: LaneCheck) -> LaneCheck:
+        """What is left of `part`, which looked at more of a part of this model, beside what was seen here."""
+        if self.widths[0] != 1:  # what was compared with padded steps says nothing of others
+            return self
+        if part.widths[0] != 1:
+            return part if len(self.widths) == 1 else self
+        widths = tuple(width for width in part.widths if width not in self.different)
+        reason = "; ".join(filter(None, (part.reason, self.reason if self.different or self.mixed else "")))
+        exact = part.exact_cache and not self.mixed and len(widths) > 1
+        return replace(part, widths=widths, exact_cache=exact, reason=reason)
 
 
 def check(
@@ -76,11 +91,14 @@ def check(
     experts: bool = False,
     alone: bool = False,
     afar: bool = False,
+    hurried: bool = False,
+    padding_pays: Callable[[], bool] | None = None,
 ) -> LaneCheck:
     """Try the candidate widths in `budget` seconds. Leaves the cache empty. Raises EngineError.
 
     With `alone` one row is taken to be computed in another way than several, whatever a comparison shows; with `afar`
-    the budget is longer where forwards are, see `CheckTime`.
+    the budget is longer where forwards are, see `CheckTime`. `hurried` halves it where it is not enough for
+    everything. `padding_pays` says so for a context that is a part of the model: what it costs the whole tells.
     """
     lengths = [length for length in LENGTHS if length + max(ROWS, *candidates) <= context.cells]
     if len(lengths) < len(LENGTHS) and context.cells > EDGE:
@@ -89,6 +107,7 @@ def check(
     try:
         seconds = _seconds() if budget is None else budget
         checking = _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts, afar=afar)
+        checking.hurried, checking.padding_pays = hurried, padding_pays or checking.padding_pays
         return checking.run(candidates, alone=alone)
     finally:
         context.clear()
@@ -100,6 +119,27 @@ def _seconds() -> float:
         return max(0.0, float(text or BUDGET))
     except ValueError:
         raise ConfigError(f"{BUDGET_VARIABLE}: expected a number of seconds, got {text!r}") from None
+
+
+def padding_pays(context: CellContext, clock: Callable[[], float], until: float) -> bool:
+    """Whether padded steps take what single ones do, timed until then. Clears the cache. Raises EngineError."""
+    id = np.zeros(1, np.int32)
+
+    def timed(forward: Callable[[], None]) -> float:
+        started = clock()
+        forward()
+        context.row(0)  # waits for the computation where the device works on its own
+        return clock() - started
+
+    context.clear()
+    padded = single = float("inf")
+    for turn in range(PAD_TURNS):
+        if turn and clock() >= until:
+            break
+        single = min(single, timed(lambda: context.step(0)))
+        padded = min(padded, timed(lambda: context.forward(id, PADDED)))
+    context.clear()
+    return padded <= PAD_MOST * single
 
 
 def _use(width: int) -> tuple[bool, int]:
@@ -126,6 +166,9 @@ class _Check(CheckTime):
         self._reasons: list[str] = []
         self._untried: set[int] = set()
         self._exact: bool | None = None  # None: it was not found out
+        self._differing: set[int] = set()
+        self.hurried = False
+        self.padding_pays: Callable[[], bool] = lambda: padding_pays(context, clock, self._deadline)
         super().__init__(context, ids, rows, lengths, budget, clock, afar=afar)
 
     def run(self, candidates: Collection[int], *, alone: bool) -> LaneCheck:
@@ -133,29 +176,19 @@ class _Check(CheckTime):
         wider = sorted((width for width in candidates if width > PADDED), key=_use)
         if found.widths != (1,) or self._untried or not wider or self._context.memory.restores:
             return found
-        if not self._padding_pays():
+        if not self.padding_pays():
             return found
         self._base, self._reasons, self._exact = PADDED, [f"width 1 differs from all: padded to {PADDED}"], None
         self._begin()
         padded = self._tried(wider)
         return padded if len(padded.widths) > 1 else found
 
-    def _padding_pays(self) -> bool:
-        """Whether padded steps take what single ones do. Clears the cache."""
-        self._context.clear()
-        padded = single = float("inf")
-        for turn in range(PAD_TURNS):
-            if turn and not self._time_for(0.0, self._deadline):
-                break
-            single = min(single, self._timed_step())
-            padded = min(padded, self._timed(lambda: self._context.forward(self._ids[:1], PADDED)))
-        self._context.clear()
-        return padded <= PAD_MOST * single
-
     def _tried(self, widths: list[int]) -> LaneCheck:
         """Those of `widths` whose rows are the base's."""
         if self._estimate(widths):
             self._feed_prefix(SHORTEST)  # which says what longer ones take
+        if self.hurried and len(self._affordable(widths, self._lengths)) < len(widths):
+            self._budget, self.hurried = HURRY * self._budget, False
         chosen, planned = self._plan(widths)
         self._rewritten = planned if planned == self._lengths else ()
         self._untried.update(set(widths) - set(chosen))
@@ -215,7 +248,15 @@ class _Check(CheckTime):
             self._reasons.append(f"no time to try width {_list(self._untried)}")
         complete = not self._untried and max_context is None and (self._exact is not None or not widths)
         reason, settled = "; ".join(self._reasons), self._settled
-        return LaneCheck((self._base, *sorted(widths)), exact, reason, complete or settled, max_context)
+        return LaneCheck(
+            (self._base, *sorted(widths)),
+            exact,
+            reason,
+            complete or settled,
+            max_context,
+            tuple(sorted(self._differing)),
+            self._exact is False,
+        )
 
     def _at(self, length: int, widths: Sequence[int], wanted: float, allowed: float) -> tuple[list[int], set[int]]:
         """The widths that survive one length, whose prefix is fed, and those that do not. Leaves the prefix.
@@ -238,6 +279,7 @@ class _Check(CheckTime):
         for width in kept:
             if self._time_for(2 * self._price(width), enough) and not self._same_rows(length, width, single, enough):
                 different.add(width)
+        self._differing |= different
         if different:
             steps = "single steps" if self._base == 1 else f"width {self._base}"
             self._reasons.append(f"width {_list(different)} differs from {steps} after {length} tokens")

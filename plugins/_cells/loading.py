@@ -20,6 +20,7 @@ from pilotfish.plugins._cells.engine import CellEngine
 from pilotfish.plugins._cells.joint_check import NoTimeLeft, Together, check_together
 from pilotfish.plugins._cells.joint_forward import JointForward, joint_forward
 from pilotfish.plugins._cells.lane_check import PADDED, LaneCheck, check
+from pilotfish.plugins._cells.part_check import looked_at_further
 from pilotfish.plugins._cells.setting import default_threads
 from pilotfish.plugins._cells.slot import CellSlot
 from pilotfish.plugins._cells.width_costs import width_costs
@@ -171,7 +172,11 @@ def _find_lane(
     fact += " padded" if alone else ""
     if (known := _as_check(remembered.get(pin.path, fact, stamp), dialect.room)) is not None:
         return known
-    found = check(context, candidates, experts=experts > 0, alone=alone, afar=bool(options.far_ends))
+    divided = not alone and dialect.on_processor(options) and not context.memory.restores
+    afar = bool(options.far_ends)
+    found = check(context, candidates, experts=experts > 0, alone=alone, afar=afar, hurried=divided and not afar)
+    if divided and not found.complete and not afar:
+        found = looked_at_further(dialect, context, pin, setting, options, candidates, found)
     if found.complete:
         remembered.put(pin.path, fact, stamp, asdict(found))
     log.info("%s: widths %s in %s %s", pin.name, found.widths, setting.title, found.reason)

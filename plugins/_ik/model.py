@@ -16,6 +16,7 @@ from pilotfish.plugins._cells.sampling import CellSampler
 from pilotfish.plugins._cells.setting import CELL_BLOCK, cache_type, default_threads
 from pilotfish.plugins._cells.tokenizer import CellTokenizer, TokenizerCalls
 from pilotfish.plugins._ik.context import IkContext
+from pilotfish.plugins._ik.fitness import accelerators
 from pilotfish.plugins._ik.grammar import IkGrammar
 from pilotfish.plugins._ik.library import Library, engine_pin, log, open_library
 from pilotfish.plugins._ik.model_fitness import IK_CACHE_TYPES, check_model, check_vocabulary
@@ -128,6 +129,9 @@ class IkDialect:
 
     def one_row_differs(self, pin: TargetPin) -> bool:
         return False
+
+    def on_processor(self, options: EngineOptions) -> bool:
+        return options.gpu_layers == 0 or not accelerators(options.state_dir)
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> IkModel:
         check_model(pin, setting, options.state_dir)

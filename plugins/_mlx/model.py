@@ -143,6 +143,9 @@ class MLXDialect:
     def one_row_differs(self, pin: TargetPin) -> bool:
         return False
 
+    def on_processor(self, options: EngineOptions) -> bool:
+        return False  # what a part would tell is told for models in GGUF
+
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> MLXTarget:
         return MLXTarget(pin, mx.Device(mx.cpu) if options.gpu_layers == 0 else self._device)
 

@@ -117,6 +117,9 @@ class LlamaDialect:
     def one_row_differs(self, pin: TargetPin) -> bool:
         return has_floats(tuple(weight.path for weight in pin.weights))
 
+    def on_processor(self, options: EngineOptions) -> bool:
+        return options.gpu_layers == 0 or not accelerators()
+
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> LlamaModel:
         far_ends = far_ends_of(options)
         try:

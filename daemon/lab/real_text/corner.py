@@ -64,12 +64,11 @@ def write_enlarged(source: Path, target: Path, size: Likeness) -> None:
     start = _write_head(header, target, size, places)
     wider = size.embd != Likeness.of(header).embd
     data = np.memmap(source, np.uint8, "r")
-    first = _data_start(header)
     with target.open("r+b") as file:
         file.truncate(start + sum(map(_padded, places)))
     for place in places:
         if place.source is not None:
-            at = first + place.source.offset
+            at = header.data_at + place.source.offset
             _fill(target, start, place, data[at : at + place.source.size], halved=wider and _is_norm(place.name))
         start += _padded(place)
 
@@ -117,14 +116,6 @@ def _write_head(header: Header, target: Path, size: Likeness, places: list[_Plac
     writer.write_ti_data_to_file()
     writer.close()
     return _aligned(target.stat().st_size)
-
-
-def _data_start(header: Header) -> int:
-    """Where the tensors of a file begin: its data are at its end."""
-    alignment = header.values.get("general.alignment", _ALIGNMENT)
-    last = max(header.tensors, key=lambda tensor: tensor.offset)
-    room = header.size - last.offset - last.size
-    return int(room // int(alignment) * int(alignment)) if isinstance(alignment, int) else 0
 
 
 def _fill(target: Path, start: int, place: _Place, data: np.ndarray, *, halved: bool) -> None:

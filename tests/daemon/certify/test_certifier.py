@@ -19,6 +19,7 @@ from pilotfish.hooks.types import EngineOptions, EngineSetting, Parity
 from tests.fakes.probe import FakeProbe, one_kernel
 
 ALL = tuple(range(1, 34))
+PART = "rows were compared in a part"
 
 
 def switching(width: int, cells: int) -> object:
@@ -39,9 +40,15 @@ def f16(width: int, cells: int) -> object:
 class Lab:
     """Runs certifications on a fake clock and remembers the settings that were loaded."""
 
-    def __init__(self, make: Callable[[EngineSetting, FakeClock], FakeProbe]) -> None:
+    def __init__(
+        self,
+        make: Callable[[EngineSetting, FakeClock], FakeProbe],
+        part: Callable[[EngineSetting, FakeClock], FakeProbe] | None = None,
+    ) -> None:
         self.clock = FakeClock()
         self.make = make
+        self.part = part
+        self.parts: list[FakeProbe] = []
         self.loaded: list[str] = []
         self.probes: list[FakeProbe] = []
 
@@ -51,7 +58,15 @@ class Lab:
         asked = EngineOptions(batch_size=64, **{"n_ctx": 1024, **options})  # type: ignore[arg-type]
         self.n_ctx = asked.n_ctx
         identity = identity_of(fake_pin(), {engine: "build"}, asked, parity)
-        task = CertificationTask(identity, "fake:latest", asked, (engine,), text="some natural text" * 9)
+        task = CertificationTask(
+            identity,
+            "fake:latest",
+            asked,
+            (engine,),
+            text="some natural text" * 9,
+            open_part=self._open_part if self.part else None,
+            part=PART,
+        )
         return Certifier(task, self._open, budget=budget, deadline=Deadline(budget, self.clock)).run()
 
     def _open(self, setting: EngineSetting, deadline: Deadline) -> FakeProbe:
@@ -60,6 +75,13 @@ class Lab:
         probe = self.make(setting, self.clock)
         probe.n_ctx = self.n_ctx
         self.probes.append(probe)
+        return probe
+
+    def _open_part(self, setting: EngineSetting, deadline: Deadline) -> FakeProbe:
+        assert self.part is not None
+        probe = self.part(setting, self.clock)
+        probe.n_ctx = self.n_ctx
+        self.parts.append(probe)
         return probe
 
 
@@ -279,3 +301,51 @@ def test_a_plain_lane_for_lack_of_time_is_no_conclusion() -> None:
     assert not Lab(uniform).certify(3.0).conclusive
     never = Lab(lambda setting, clock: FakeProbe(lambda width, cells: width, setting=setting.title, clock=clock))
     assert never.certify().conclusive
+
+
+def slow(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
+    """Like a large model: hardly anything can be compared in a minute."""
+    mixed = setting.cache_type_k != setting.cache_type_v
+    kernel = one_kernel if mixed else switching
+    return FakeProbe(kernel, setting=setting.title, clock=clock, cost=lambda width: 0.05 + 0.02 * width, prefill=0.01)
+
+
+def test_a_part_of_a_large_model_tells_what_the_whole_has_no_time_for() -> None:
+    assert Lab(slow).certify(60.0).lane.widths != ALL
+    lab = Lab(slow, uniform)
+    certificate = lab.certify(60.0)
+    assert certificate.lane.widths == ALL
+    assert certificate.lane.max_context == 1024
+    assert certificate.switch_points == (256,)
+    assert PART in certificate.findings
+    assert all(probe.closed for probe in (*lab.probes, *lab.parts))
+    costs = {(width, position): seconds for width, position, seconds in certificate.costs}
+    assert costs[8, 64] == pytest.approx(0.21)  # the whole model's
+
+
+def test_where_the_whole_model_shows_less_than_its_part_it_is_compared_itself() -> None:
+    lab = Lab(lambda setting, clock: FakeProbe(by_weights, setting=setting.title, clock=clock), uniform)
+    certificate = lab.certify()
+    assert certificate.lane.widths == (1, 2, 3, 4, 5, 6, 7)
+    assert PART not in certificate.findings
+    assert any("a part of the model shows less than all of it" in finding for finding in certificate.findings)
+
+
+def test_single_steps_that_part_from_blocks_in_a_later_row_of_the_whole_are_seen() -> None:
+    """The first row of a block may agree by chance."""
+
+    def kernel(width: int, cells: int) -> object:
+        return width == 1 and cells in (67, 267)
+
+    lab = Lab(lambda setting, clock: FakeProbe(kernel, setting=setting.title, clock=clock), uniform)
+    assert any("shows less" in finding for finding in lab.certify().findings)
+
+
+def test_a_part_that_does_not_load_leaves_the_whole_model_to_be_compared() -> None:
+    def refuse(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
+        raise EngineError("no blocks")
+
+    certificate = Lab(uniform, refuse).certify()
+    assert certificate.lane.widths == ALL
+    assert certificate.complete
+    assert PART not in certificate.findings

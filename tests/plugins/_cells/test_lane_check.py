@@ -316,3 +316,32 @@ def test_where_one_row_may_differ_it_is_compared_with_no_wider_forward(row: floa
     found = check(context, WIDTHS, budget=2.0, clock=clock, alone=True)
     assert found.widths == widths
     assert found.complete
+
+
+def test_a_model_of_which_a_part_tells_the_rest_takes_half_the_time() -> None:
+    clock = FakeClock()
+    context = ScriptedContext(clock, 0.03)
+    found = check(cast(CellContext, context), WIDTHS, budget=2.0, clock=clock, hurried=True)
+    assert not found.complete
+    assert clock() <= 1.3
+
+
+def test_a_small_model_is_given_the_time_it_needs_also_where_a_part_could_tell() -> None:
+    clock = FakeClock()
+    found = check(cast(CellContext, ScriptedContext(clock)), WIDTHS, budget=2.0, clock=clock, hurried=True)
+    assert found == LaneCheck((1, *WIDTHS), exact_cache=True, reason="")
+
+
+def test_what_padding_costs_is_asked_of_the_whole_model() -> None:
+    clock = FakeClock()
+    alone = ScriptedContext(clock, kind=lambda width, size: int(width == 1), row=0.0)
+    for pays, widths in ((True, (2, *WIDTHS[1:])), (False, (1,))):
+        found = check(
+            cast(CellContext, alone), WIDTHS, budget=2.0, clock=clock, padding_pays=lambda pays=pays: bool(pays)
+        )
+        assert found.widths == widths
+
+
+def test_what_differed_is_told() -> None:
+    found, _, _ = checked(kind=lambda width, size: int(width == 6), cells_differ=True)
+    assert (found.different, found.mixed) == ((6,), True)

@@ -56,6 +56,9 @@ class RefusingDialect:
     def one_row_differs(self, pin: TargetPin) -> bool:
         return False
 
+    def on_processor(self, options: EngineOptions) -> bool:
+        return True
+
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> RefusingDialect:
         return self
 
