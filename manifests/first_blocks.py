@@ -65,14 +65,15 @@ def first_blocks(pin: TargetPin, state_dir: Path | None) -> Iterator[FirstBlocks
 
 
 def _cut(pin: TargetPin) -> CutModel | None:
-    if pin.format != "gguf" or pin.architecture not in ALIKE or len(pin.weights) != 1:
+    if pin.format != "gguf" or len(pin.weights) != 1:
         return None
     try:
         header = read_header(pin.path, pin.name)
     except PilotfishError:  # whoever loads it says so
         return None
     windows = any(key.endswith("attention.sliding_window") and value for key, value in header.values.items())
-    cut = None if windows else CutModel.of(header)
+    alike = header.values.get("general.architecture") in ALIKE and not windows
+    cut = CutModel.of(header) if alike else None
     return cut if cut and cut.share <= MOST else None
 
 

@@ -132,8 +132,9 @@ def pin_of() -> Callable[[Path], TargetPin]:
 def load_engine(pin_of: Callable[[Path], TargetPin]) -> LoadEngine:
     """`load_engine(path, lane=..., n_ctx=..., slots=..., threads=...)`: an engine the caller closes.
 
-    Lanes that are found are remembered meanwhile. One thread, unless a test is about more: workers that run side by
-    side fill the cores, and threads of one that wait for each other's would only slow them down.
+    Lanes that are found are remembered meanwhile, but for those in a `state_dir` of the test's own. One thread, unless
+    a test is about more: workers that run side by side fill the cores, and threads of one that wait for each other's
+    would only slow them down.
     """
 
     def load(
@@ -145,8 +146,9 @@ def load_engine(pin_of: Callable[[Path], TargetPin]) -> LoadEngine:
         verifier: str = "llama",
         slots: int = 1,
         threads: int = 1,
+        state_dir: Path = SHARED,
     ) -> CellEngine:
-        options = EngineOptions(n_ctx=n_ctx, threads=threads, batch_size=batch_size, slots=slots, state_dir=SHARED)
+        options = EngineOptions(n_ctx=n_ctx, threads=threads, batch_size=batch_size, slots=slots, state_dir=state_dir)
         return VERIFIERS[verifier]().load(pin_of(path), lane, options)
 
     return load

@@ -19,6 +19,9 @@ from pilotfish.daemon.registry.registry import Registry
 from pilotfish.hooks.errors import BrokenModel, ConfigError, EngineError, ProtocolViolation
 from pilotfish.hooks.protocols import Verifier
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, TargetPin
+from pilotfish.manifests.first_blocks import FOLDER
+from pilotfish.plugins._cells import loading
+from pilotfish.plugins._cells.lane_check import LaneCheck
 from pilotfish.plugins._ik.model import PROMPT_BLOCK, WIDEST
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.engines import GEMMA, VERIFIERS, EngineOf, LoadEngine
@@ -57,6 +60,31 @@ def test_other_weights_get_at_most_three(engine_of: Callable[[str], CellEngine])
     lane = engine_of("Q4_K_M").lane
     assert set(lane.widths) <= {1, 2, 3}
     assert lane.widths[0] == 1
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("name", "quantization"), [("llama", "Q4_1"), ("llama", "Q8_0"), ("llama", "Q4_K_M"), ("ik", "Q4_K_M")]
+)
+def test_the_first_blocks_of_a_model_that_is_too_large_for_the_check_show_what_all_of_them_do(
+    name: str,
+    quantization: str,
+    engine_of: EngineOf,
+    load_engine: LoadEngine,
+    quantized: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = engine_of(quantization, name).lane
+    no_time = LaneCheck((1,), False, "no time", complete=False)
+    monkeypatch.setattr(loading, "check", lambda context, candidates, **how: no_time)
+    engine = load_engine(quantized(quantization), verifier=name, state_dir=tmp_path)
+    try:
+        assert (engine.lane.widths, engine.lane.max_context) == (whole.widths, whole.max_context)
+        assert engine.lane.exact_cache == whole.exact_cache
+    finally:
+        engine.close()
+    assert not any((tmp_path / FOLDER).iterdir())
 
 
 @pytest.mark.model
