@@ -56,6 +56,18 @@ class ReadsLogits(Protocol):
 
 
 @runtime_checkable
+class LooksDeeper(Protocol):
+    """A probe whose rows may tell more than logits do: where two forwards part in any operation, they differ."""
+
+    def look_deeper(self) -> None:
+        """From now on each digest of `Probe.rows` is followed by one of everything that was computed for its token.
+
+        Leaves the cells empty. Raises EngineError where forwards that are looked into give other rows.
+        """
+        ...
+
+
+@runtime_checkable
 class StepsTogether(Protocol):
     """A probe of an engine that `VerifiesTogether`, where requests at once may share forwards."""
 

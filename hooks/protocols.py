@@ -28,7 +28,8 @@ sessions `TakesHidden`; `CountsDrafterIds`; `CertifiableVerifier`, `RefusesModel
 `TellsDevices`, `TellsFootprint`, `TellsMemory`, `Requantizes`, `ComputesForOthers`; of its engines, `HasSlots`,
 `VerifiesTogether`, `RestoresStates`, `RemembersConversations`, `KeepsConversations`, `ReadsPromptsFast`,
 `SpansMachines`, `TellsCosts` and `HasHidden`; of its sessions, `ShiftsContext` and `GivesHidden`; of its probes,
-`ReadsLogits`, `StepsTogether`, `ReadsPromptsApart`, `TellsEdges`, `RestoresStates` and `InspectsForwards`.
+`ReadsLogits`, `StepsTogether`, `ReadsPromptsApart`, `TellsEdges`, `RestoresStates`, `InspectsForwards` and
+`LooksDeeper`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from pilotfish.hooks.drafter import (
 from pilotfish.hooks.far_end import ComputesForOthers
 from pilotfish.hooks.hidden import AsksForHidden, GivesHidden, HasHidden, TakesHidden
 from pilotfish.hooks.inspection import InspectsForwards
-from pilotfish.hooks.probe import Probe, ReadsLogits, ReadsPromptsApart, StepsTogether, TellsEdges
+from pilotfish.hooks.probe import LooksDeeper, Probe, ReadsLogits, ReadsPromptsApart, StepsTogether, TellsEdges
 from pilotfish.hooks.target import Rows, ShiftsContext, TargetEngine, TargetSession, Tokenizer
 from pilotfish.hooks.target_capabilities import (
     HasSlots,
@@ -90,6 +91,7 @@ __all__ = [
     "InspectsForwards",
     "KeepsConversations",
     "LoadableDrafter",
+    "LooksDeeper",
     "MayEnd",
     "Probe",
     "ReadsLogits",

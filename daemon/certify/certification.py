@@ -66,7 +66,7 @@ def certify(
             architecture=pin.architecture,
             quantization=pin.quantization,
             size=size_of(pin),
-            open_part=_opens(part.pin, options) if part else None,
+            open_part=_opens(part.pin, options, deep=True) if part else None,
             part=part.told if part else "",
             regressions=tuple(_checked(one, pin) for one in regressions),
         )
@@ -79,9 +79,9 @@ def certify(
     return certificate, kept
 
 
-def _opens(pin: TargetPin, options: EngineOptions) -> OpenProbe:
+def _opens(pin: TargetPin, options: EngineOptions, *, deep: bool = False) -> OpenProbe:
     def open_probe(setting: EngineSetting, until: Deadline) -> RemoteProbe:
-        return RemoteProbe(pin, setting, MAX_WIDTH, options, until)
+        return RemoteProbe(pin, setting, MAX_WIDTH, options, until, deep=deep)
 
     return open_probe
 

@@ -78,9 +78,11 @@ class Certifier:
         for offer, measured in self._ranked():
             with contextlib.ExitStack() as stack:
                 try:
-                    driver = self._teller(measured, stack)
+                    whole = self._opener.open(measured.setting, self._deadline, stack).driver
+                    part = self._part(measured, stack)
                     self._progress(f"collecting evidence: widths {ranges(offer.lane.widths)}, {offer.lane.name}")
-                    evidence = Evidence(driver, offer.lane, measured, self._survey.switch_points)
+                    points = self._survey.switch_points
+                    evidence = Evidence(part or whole, offer.lane, measured, points, whole if part else None)
                     evidence.collect()
                 except OutOfTime:
                     self._notes.append("time ran out before there was any evidence")
@@ -94,11 +96,11 @@ class Certifier:
             self._notes += evidence.findings
         return None
 
-    def _teller(self, measured: Measured, stack: contextlib.ExitStack) -> ProbeDriver:
-        """What tells more rows: what told them before, where it still can."""
+    def _part(self, measured: Measured, stack: contextlib.ExitStack) -> ProbeDriver | None:
+        """The part of the model that told its rows, to tell more of them."""
         part = self._opener.open_part(measured.setting, self._deadline, stack) if measured.of_part else None
         if part is None:
-            return self._opener.open(measured.setting, self._deadline, stack).driver
+            return None
         if self._task.part not in self._notes:
             self._notes.append(self._task.part)
         return part.driver

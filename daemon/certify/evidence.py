@@ -21,6 +21,7 @@ TARGET_ROWS = 512  # compared rows per width and regime
 SITE_ROWS = 132  # of one material, while deepening: four blocks of the widest width
 SPAN = 1024  # positions of a regime that deepening moves over
 REJECTION_WIDTHS = 6  # widths whose rejections are played through
+PREFIXES_SHARE = 0.3  # of the time left, for prefixes in the whole model
 SWEEP_STEP = 4  # each longer context is that many times the one before
 SWEEP_COST = 3.0  # times the cost of the one before, at most: attention is not all of a forward
 SWEEP_SHARE = 0.5  # of the time left may be expected for the next
@@ -42,11 +43,19 @@ class Regime:
 class Evidence:
     """Collects evidence for `lane` on its own setting. `lane` shrinks when a comparison fails."""
 
-    def __init__(self, driver: ProbeDriver, lane: Lane, measured: Measured, switch_points: Sequence[int]) -> None:
+    def __init__(
+        self,
+        driver: ProbeDriver,
+        lane: Lane,
+        measured: Measured,
+        switch_points: Sequence[int],
+        whole: ProbeDriver | None = None,
+    ) -> None:
+        """`whole` is the whole model where `driver` has a part of it."""
         self.lane = replace(lane, prefill_block=driver.block)
         self.findings: list[str] = []
         self.complete = False
-        self._driver = driver
+        self._driver, self._whole = driver, whole
         self._base = lane.widths[0]
         self._limit = min(driver.probe.n_ctx, lane.max_context or driver.probe.n_ctx)
         edges = [0, *(s for s in switch_points if s < self._limit), self._limit]
@@ -128,15 +137,27 @@ class Evidence:
 
     def _prefixes(self) -> None:
         """Whether cells written by other blocks give the same rows; if so any prefix may be reused."""
-        exact = True
-        for start in self._sites():
-            site = Site(0, start, GLANCE_ROWS)
-            expected = self._driver.walk(site, self._base, self._base)
-            for prompt, narrow in self._ways(start):
-                if exact and not self._same_after(site, prompt, narrow, expected):
-                    exact = False
-                    self.findings.append(f"cells depend on the block that wrote them, after {start} tokens")
+        exact = self._rewritten_alike(self._whole or self._driver)
         self.lane = replace(self.lane, exact_cache=exact, prefill_block=None if exact else self._driver.block)
+
+    def _rewritten_alike(self, driver: ProbeDriver) -> bool:
+        """Told by the whole model, with a share of the time: what a part of it shows, the rest may round away."""
+        if self._whole is not None:
+            share = driver.deadline.sooner(PREFIXES_SHARE * driver.deadline.left)
+            driver = ProbeDriver(driver.probe, driver.material, share, driver.block)
+        try:
+            for start in self._sites():
+                site = Site(0, start, GLANCE_ROWS)
+                expected = driver.walk(site, self._base, self._base)
+                if not all(self._same_after(driver, site, *way, expected) for way in self._ways(start)):
+                    self.findings.append(f"cells depend on the block that wrote them, after {start} tokens")
+                    return False
+        except OutOfTime:
+            if self._whole is None:
+                raise
+            self.findings.append("no time to compare prefixes that other blocks wrote")
+            return False
+        return True
 
     def _ways(self, start: int) -> list[tuple[list[int], list[int]]]:
         """Ways to write `start` cells: prompt blocks of odd sizes, and narrow blocks of the lane after them."""
@@ -144,8 +165,10 @@ class Evidence:
         narrow = [(_blocks(start - tail, self._driver.block), _blocks(tail, w)) for w in (self.lane.max_width, 1)]
         return [*narrow, (_blocks(start, 7 if start < 200 else 100), []), (_blocks(start, 61), [])]
 
-    def _same_after(self, site: Site, prompt: list[int], narrow: list[int], expected: Sequence[bytes]) -> bool:
-        driver, ids, at = self._driver, self._driver.material.ids(site.material, site.end), 0
+    def _same_after(
+        self, driver: ProbeDriver, site: Site, prompt: list[int], narrow: list[int], expected: Sequence[bytes]
+    ) -> bool:
+        ids, at = driver.material.ids(site.material, site.end), 0
         driver.forget()
         for block in prompt:
             driver.deadline.check()

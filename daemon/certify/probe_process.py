@@ -33,8 +33,16 @@ class RemoteProbe:
     """A `Probe` of the verifier that `setting` names; its calls raise OutOfTime, too, once `deadline` has passed."""
 
     def __init__(
-        self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions, deadline: Deadline
+        self,
+        pin: TargetPin,
+        setting: EngineSetting,
+        max_width: int,
+        options: EngineOptions,
+        deadline: Deadline,
+        *,
+        deep: bool = False,
     ) -> None:
+        """`deep`: its digests are of all that was computed. Raises EngineError, BrokenModel or OutOfTime."""
         self._name = pin.name
         self._deadline = deadline
         self._process = subprocess.Popen(
@@ -52,6 +60,7 @@ class RemoteProbe:
             "setting": setting_to_json(setting),
             "max_width": max_width,
             "options": options_to_json(options),
+            "deep": deep,
         }
         try:
             about, _ = self._ask(job)

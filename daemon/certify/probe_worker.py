@@ -19,6 +19,7 @@ from pilotfish.hooks.errors import BrokenModel, EngineError, PilotfishError
 from pilotfish.hooks.protocols import (
     CertifiableVerifier,
     InspectsForwards,
+    LooksDeeper,
     Probe,
     ReadsLogits,
     ReadsPromptsApart,
@@ -53,7 +54,20 @@ def _open(job: dict[str, Any]) -> Probe:
     if not isinstance(verifier, CertifiableVerifier):
         raise EngineError(f"the verifier {setting.engine!r} offers no probe, so its models cannot be certified")
     options = options_from_json(job["options"])
-    return verifier.probe(pin_from_json(job["pin"]), setting, int(job["max_width"]), options)
+    probe = verifier.probe(pin_from_json(job["pin"]), setting, int(job["max_width"]), options)
+    if job.get("deep"):
+        _look_deeper(probe)
+    return probe
+
+
+def _look_deeper(probe: Probe) -> None:
+    try:
+        if not isinstance(probe, LooksDeeper):
+            raise EngineError(f"the verifier {probe.engine.name!r} cannot say more than its rows")
+        probe.look_deeper()
+    except BaseException:
+        probe.close()
+        raise
 
 
 def _about(probe: Probe) -> dict[str, Any]:

@@ -84,6 +84,10 @@ class CellContext(ABC):
     def row(self, i: int) -> Logits:
         """Row `i` of the last `forward`, `(n_vocab,)` float32, a view that the next forward may overwrite."""
 
+    def told(self, i: int) -> bytes:
+        """A digest of what the last forward computed for row `i`'s token; empty where nobody looks into forwards."""
+        return b""
+
     @abstractmethod
     def wait(self) -> None:
         """Until the last forward is computed, where the device works on its own."""

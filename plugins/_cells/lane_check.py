@@ -31,6 +31,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -145,6 +146,13 @@ def padding_pays(context: CellContext, clock: Callable[[], float], until: float)
 def _use(width: int) -> tuple[bool, int]:
     """A sort key, the most useful first: from powers of two the next narrower width is never far."""
     return width & (width - 1) != 0, width
+
+
+class _Row(NamedTuple):
+    """A row, and what was computed for its token, where the context tells that."""
+
+    logits: Logits
+    told: bytes
 
 
 class _Check(CheckTime):
@@ -268,7 +276,7 @@ class _Check(CheckTime):
         rows = max(ROWS, *widths)
         rows = rows if self._rows_price(widths, rows) <= wanted else max(widths)
         single = self._base_rows(length, rows, started + allowed / 2)
-        if self._context.memory.restores and not self._comes_back(length, single[0]):
+        if self._context.memory.restores and not self._comes_back(length, single[0].logits):
             self._reasons.append(NOT_BACK)
             return [], set(widths)
         kept, different = [], set()
@@ -285,7 +293,7 @@ class _Check(CheckTime):
             self._reasons.append(f"width {_list(different)} differs from {steps} after {length} tokens")
         kept = [width for width in kept if width not in different]
         if kept and length in self._rewritten and self._exact is not False:  # at one length they may be alike by chance
-            self._exact = self._same_cells(length, max(kept), single[0], until)
+            self._exact = self._same_cells(length, max(kept), single[0].logits, until)
         self._back(length)
         return kept, different
 
@@ -311,12 +319,12 @@ class _Check(CheckTime):
         self._forward_base(self._ids[length : length + 1])
         return np.array_equal(self._context.row(0), expected)
 
-    def _base_rows(self, length: int, rows: int, until: float) -> list[Logits]:
-        found: list[Logits] = []
+    def _base_rows(self, length: int, rows: int, until: float) -> list[_Row]:
+        found: list[_Row] = []
         while len(found) < rows and (not found or self._time_for(self._step, until)):
             at = length + len(found)
             self._forward_base(self._ids[at : at + self._base])
-            found += [self._context.row(i).copy() for i in range(self._base)]
+            found += [_Row(self._context.row(i).copy(), self._context.told(i)) for i in range(self._base)]
         return found
 
     def _forward_base(self, ids: IdArray) -> None:
@@ -325,16 +333,19 @@ class _Check(CheckTime):
         else:
             self._context.forward(ids, self._base)
 
-    def _same_rows(self, length: int, width: int, single: Sequence[Logits], until: float) -> bool:
+    def _same_rows(self, length: int, width: int, single: Sequence[_Row], until: float) -> bool:
         """Of the first block, and of those after it for which there is time."""
         self._back(length)
         for at in range(0, len(single) - width + 1, width):
             if at and not self._time_for(self._price(width), until):
                 break
             self._context.forward(self._ids[length + at : length + at + width], width)
-            if not all(np.array_equal(self._context.row(i), single[at + i]) for i in range(width)):
+            if not all(self._is(i, single[at + i]) for i in range(width)):
                 return False
         return True
+
+    def _is(self, i: int, expected: _Row) -> bool:
+        return self._context.told(i) == expected.told and np.array_equal(self._context.row(i), expected.logits)
 
     def _same_cells(self, length: int, width: int, expected: Logits, until: float) -> bool | None:
         """Write the prefix's last CELLS cells in blocks of `width`; the single step after it must not notice."""

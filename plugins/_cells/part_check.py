@@ -1,7 +1,8 @@
 """The check at load of a model that is too large for all of it: its first blocks tell the rest.
 
-What was compared on the whole model goes before: a width that differed there is none of the lane. Where the whole model
-had no time for a width at all, its first blocks alone speak; the certificate compares more.
+There not only rows are compared but everything that was computed for a token. What was compared on the whole model goes
+before: a width that differed there is none of the lane. Where the whole model had no time for a width at all, its first
+blocks alone speak; the certificate compares more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import cast
 
 from pilotfish.hooks.errors import PilotfishError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
@@ -18,6 +20,7 @@ from pilotfish.manifests.first_blocks import FirstBlocks, first_blocks
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.dialect import Dialect
 from pilotfish.plugins._cells.lane_check import LaneCheck, check, padding_pays
+from pilotfish.plugins._cells.watched_context import WatchedContext
 
 log = logging.getLogger("pilotfish.verifiers")
 
@@ -65,9 +68,9 @@ def _context(
     options = replace(options, n_ctx=min(CELLS, whole.cells), slots=1)
     model = dialect.open(part.pin, setting, options)
     try:
-        context = model.context(setting, options, whole.max_width)
+        context, watch = model.watched(setting, options, whole.max_width)
         try:
-            yield context
+            yield cast(CellContext, WatchedContext(context, watch))
         finally:
             context.close()
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from pilotfish.hooks.inspection import CellsPart, Trace
 from pilotfish.hooks.types import EngineOptions, EnginePin, EngineSetting, JointStep, TargetPin
@@ -12,10 +13,11 @@ from pilotfish.plugins._cells.context import CellContext, digest_of
 from pilotfish.plugins._cells.dialect import Dialect, Model
 from pilotfish.plugins._cells.forward_watch import ForwardWatch
 from pilotfish.plugins._cells.joint_price import CELLS, DEPTH, joint_step
+from pilotfish.plugins._cells.watched_context import WatchedContext
 
 
 class CellProbe:
-    """A `Probe` that `TellsEdges`, `RestoresStates` and `InspectsForwards`.
+    """A `Probe` that `TellsEdges`, `RestoresStates`, `InspectsForwards` and `LooksDeeper`.
 
     `close` frees the model; a second call does nothing. `options` are what `setting` was loaded with.
     """
@@ -97,6 +99,13 @@ class CellProbe:
         """Digests of what the cells hold, one by one from `since` on where the state's form is known."""
         return self._context.parts(since)
 
+    def look_deeper(self) -> None:
+        """From now on digests of rows are of everything that was computed for the tokens. Raises EngineError."""
+        context, watch = self._model.watched(self._setting, self._options, self._context.max_width)
+        self._context.close()
+        self._context = context
+        self._context = cast(CellContext, WatchedContext(context, watch))
+
     def together(self, sequences: int, *, exact: bool) -> JointStep | None:
         """Plain steps of several sequences in one forward, in small contexts of their own. Raises EngineError."""
         options = replace(self._options, n_ctx=CELLS, batch_size=DEPTH, slots=sequences)
@@ -127,7 +136,7 @@ class CellProbe:
 
 
 def _digest(context: CellContext, i: int) -> bytes:
-    return digest_of(context.row(i))
+    return digest_of(context.row(i)) + context.told(i)
 
 
 def open_probe(

@@ -35,7 +35,9 @@ class ScriptedContext:
         cells: int = 512,
         memory: CellMemory = CELLS,
         row: float = 0.25,
+        tells: Callable[[int, int], bytes] = lambda at, width: b"",
     ) -> None:
+        self._tells = tells  # of the token at a position, in a forward of a width
         self.cells, self.block, self.n_vocab, self.size, self.memory = cells, 512, 64, 0, memory
         self._clock, self._step, self._kind, self._slower = clock, step, kind, slower
         self._cells_differ, self._more = cells_differ, row  # steps that one more row takes
@@ -65,6 +67,9 @@ class ScriptedContext:
 
     def row(self, i: int) -> Logits:
         return np.full(self.n_vocab, self._first + i + self._row, dtype=np.float32)
+
+    def told(self, i: int) -> bytes:
+        return self._tells(self._first + i, self.size - self._first)
 
     def cut(self, size: int) -> bool:
         self.size = min(self.size, size)
@@ -345,3 +350,9 @@ def test_what_padding_costs_is_asked_of_the_whole_model() -> None:
 def test_what_differed_is_told() -> None:
     found, _, _ = checked(kind=lambda width, size: int(width == 6), cells_differ=True)
     assert (found.different, found.mixed) == ((6,), True)
+
+
+def test_rows_that_are_alike_are_not_enough_where_more_is_told() -> None:
+    found, _, _ = checked(tells=lambda at, width: b"other" if width == 6 and at == 70 else b"")
+    assert found.different == (6,)
+    assert found.exact_cache

@@ -81,7 +81,7 @@ def test_the_first_blocks_of_a_model_that_is_too_large_for_the_check_show_what_a
     engine = load_engine(quantized(quantization), verifier=name, state_dir=tmp_path)
     try:
         assert (engine.lane.widths, engine.lane.max_context) == (whole.widths, whole.max_context)
-        assert engine.lane.exact_cache == whole.exact_cache
+        assert whole.exact_cache or not engine.lane.exact_cache  # a difference in cells shows the sooner in few blocks
     finally:
         engine.close()
     assert not any((tmp_path / FOLDER).iterdir())
