@@ -43,9 +43,14 @@ class LossAccount:
         return self._max_loss * self._costs.plain_total
 
     @property
+    def of_model(self) -> float:
+        """What the model's account has left, for all requests together."""
+        return self._costs.gain + self.of_all + GRACE * self.plain_step
+
+    @property
     def own(self) -> float:
         """What both accounts have left."""
-        return min(self.gain + self.allowed, self._costs.gain + self.of_all + GRACE * self.plain_step)
+        return min(self.gain + self.allowed, self.of_model)
 
     @property
     def slack(self) -> float:
@@ -88,3 +93,15 @@ class LossAccount:
         elif not self.affords(0.0):
             self.parked = self.park_for
             self.park_for = min(2 * self.park_for, LAST_PARK)
+
+
+def afford_together(stakes: Sequence[tuple[LossAccount, float]], spent: float = 0.0, *, known: bool = True) -> bool:
+    """Whether requests of one model may each lose so many seconds in the same turn, in forwards whose cost is `known`.
+
+    What the model's account has left is there once for all of them, less what others have `spent` in this turn; what a
+    request was forgone is its own.
+    """
+    if not all(account.affords(seconds, known=known) for account, seconds in stakes):
+        return False
+    beyond = [max(0.0, seconds - (account.forgone.credit if known else 0.0)) for account, seconds in stakes]
+    return spent + sum(beyond) <= max(0.0, min(account.of_model for account, _ in stakes))

@@ -17,6 +17,7 @@ from pilotfish.daemon.core.company import ALONE, Company
 from pilotfish.daemon.core.controller import MARGIN
 from pilotfish.daemon.core.coordinator import SharedForward
 from pilotfish.daemon.core.costs import CostModel
+from pilotfish.daemon.core.loss_account import afford_together
 from pilotfish.daemon.core.proposing import Draft
 from pilotfish.hooks.protocols import Rows, TargetEngine, VerifiesTogether
 
@@ -100,14 +101,20 @@ class _SharedRounds:
             for count in range(1, len(ranked) + 1):
                 seconds = self._seconds(count, width, position, running)
                 loss = seconds / count - plain / running
-                account = ranked[count - 1].answering.controller.account
-                if not account.affords(self._costs.drafting + loss, known=self._known(count, width, position)):
+                if not self._affordable(wishes, ranked[:count], loss, known=self._known(count, width, position)):
                     break
                 tokens = sum(wish.worth(width) for wish in ranked[:count]) + running - count
                 seconds += self._seconds(running - count, narrowest, position, running)
                 if (rate := tokens / (seconds + tokens * per_token)) > best[0]:
                     best = rate, ranked[:count], width
         return best[1], best[2]
+
+    def _affordable(self, wishes: Sequence[_Wish], chosen: Sequence[_Wish], loss: float, *, known: bool) -> bool:
+        """Whether all of `chosen` may lose so much at the same time, after what was waited for in this turn."""
+        asking = self._costs.drafting
+        stakes = [(wish.answering.controller.account, asking + wish.draft.waited + loss) for wish in chosen]
+        waited = sum(wish.draft.waited for wish in wishes if wish not in chosen)
+        return afford_together(stakes, waited, known=known)
 
     def _worth_trying(self, drafting: Sequence[_Wish]) -> list[int]:
         """Widths that several may share, and those of the proposals as they are: a lane may have dozens."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pilotfish.daemon.core.controller import LOOK, Controller
 from pilotfish.daemon.core.costs import KEEP_CURVE, CostModel, Round
-from pilotfish.daemon.core.loss_account import GRACE, MAX_LOSS
+from pilotfish.daemon.core.loss_account import GRACE, MAX_LOSS, LossAccount, afford_together
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
@@ -210,3 +210,19 @@ def test_a_block_is_followed_no_longer_once_another_was_verified():
     controller.account.committed((1,) * 8, verified=True)
     assert not controller.account.forgone.following
     assert controller.account.forgone.credit == credit
+
+
+def test_what_the_model_may_lose_is_staked_once_and_what_a_request_was_forgone_is_its_own():
+    model = CostModel((1, 2))
+    accounts = [LossAccount(model, 0.0), LossAccount(model, 0.0)]
+    for account in accounts:
+        account.plain_step = PLAIN
+    most = GRACE * PLAIN
+    assert all(account.affords(most) for account in accounts)
+    assert afford_together([(account, most / 2) for account in accounts])
+    assert not afford_together([(account, most) for account in accounts])
+    assert not afford_together([(accounts[0], most)], spent=PLAIN)
+    accounts[0].forgone.follow((1,), (0.0, most), most)
+    accounts[0].forgone.committed((1,))
+    assert afford_together([(account, most) for account in accounts])
+    assert not afford_together([(account, most) for account in accounts], known=False)
