@@ -10,6 +10,7 @@ own. While nothing can be lost, drafters that cost time are parked, and tried ag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.forgone import Forgone
@@ -95,13 +96,32 @@ class LossAccount:
             self.park_for = min(2 * self.park_for, LAST_PARK)
 
 
-def afford_together(stakes: Sequence[tuple[LossAccount, float]], spent: float = 0.0, *, known: bool = True) -> bool:
-    """Whether requests of one model may each lose so many seconds in the same turn, in forwards whose cost is `known`.
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """What a request may lose in one turn, in seconds, besides what it spent on `asking`: in forwards whose cost is
+    known, and in others. `credit` is what it was forgone, which is its own."""
 
-    What the model's account has left is there once for all of them, less what others have `spent` in this turn; what a
-    request was forgone is its own.
+    known: float
+    guessed: float
+    credit: float
+    asking: float
+
+    @classmethod
+    def of(cls, account: LossAccount, asking: float, waited: float) -> Stake:
+        """After so many seconds of asking drafters, and of waiting for them."""
+        spent = asking + waited
+        return cls(account.slack - spent, account.own - spent, account.forgone.credit, asking)
+
+    def beyond(self, seconds: float, *, known: bool) -> float:
+        """What losing so much takes from the model's account."""
+        return max(0.0, self.asking + seconds - (self.credit if known else 0.0))
+
+
+def afford_together(stakes: Sequence[Stake], seconds: float, of_model: float, *, known: bool) -> bool:
+    """Whether requests of one model may each lose so much in the same turn, in forwards whose cost is `known`.
+
+    `of_model` is what its account has left: it is there once, for all of them.
     """
-    if not all(account.affords(seconds, known=known) for account, seconds in stakes):
+    if not all(seconds <= (stake.known if known else stake.guessed) for stake in stakes):
         return False
-    beyond = [max(0.0, seconds - (account.forgone.credit if known else 0.0)) for account, seconds in stakes]
-    return spent + sum(beyond) <= max(0.0, min(account.of_model for account, _ in stakes))
+    return sum(stake.beyond(seconds, known=known) for stake in stakes) <= of_model
