@@ -83,8 +83,10 @@ own_libraries
 exec "$python" -P -c '@BEGIN@' "$@"
 """
 
-# The package may be incomplete, in the middle of an update. No quotes in here: it stands between a shell's.
+# The package may be incomplete, in the middle of an update. No quotes in here: it stands between a shell's. `ps` shows
+# all of it, so the first words are for whoever looks there.
 _BEGIN = """\
+# pilotfish runner, started by Ollama as its llama-server
 import os, sys
 try:
     from pilotfish.ollama_overlay.begin import main

@@ -5,6 +5,7 @@ Nothing is imported here that an incomplete installation could lack: all of it w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if stock_server() and (folder := os.environ.get(LIBRARY_FOLDER)):
             _load_backends(Path(folder), arguments)
         run = _runner()
+        _show_as("pilotfish")
     except BaseException as error:  # a package that calls sys.exit as it is imported is no better than one that lacks
         if stock_server() is None or isinstance(error, KeyboardInterrupt):
             raise
@@ -45,6 +47,12 @@ def _runner() -> Callable[[Sequence[str]], int]:
     from pilotfish.ollama_overlay.stock_floor import floor_of_this_process
 
     return partial(run, floor=floor_of_this_process())
+
+
+def _show_as(name: str) -> None:
+    """Have `top` and the like show whose process this is, where the system takes a name (Linux) instead of Python's."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(name, encoding="ascii")
 
 
 if __name__ == "__main__":

@@ -24,10 +24,12 @@ from pilotfish.daemon.control.control_client import SOON, connected
 from pilotfish.daemon.control.decision_log import on_stock
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.metric_families import CONTENT_TYPE, families
-from pilotfish.hooks.errors import WorldError
+from pilotfish.hooks.errors import ConfigError, WorldError
 
 ROUTE = "/metrics"
 STATES = ("active", "parked", "plain", "off")  # of a runner, as `Standing` has them
+
+LOOKS_WITHIN = 1.0  # seconds, after which a scrape tells what the look before it found
 
 Scrape = Callable[[], Awaitable[bytes]]
 
@@ -38,13 +40,22 @@ class DaemonMetrics(Collector):
     def __init__(self, governor: Governor) -> None:
         self._governor = governor
         self._on_stock = 0
+        self._looking: asyncio.Future[None] | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     async def scrape(self) -> bytes:
-        """`render`, after a look at what was left to stock."""
-        self._on_stock = len(on_stock(await asyncio.to_thread(decision_log.read, state_dir())))
+        """`render`, after a look at what was left to stock. One look at a time: a disk may never answer."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="looks at what is on stock")
+        await asyncio.wait((self._looking,), timeout=LOOKS_WITHIN)
         return self.render()
+
+    async def _look(self) -> None:
+        try:
+            self._on_stock = len(on_stock(await asyncio.to_thread(decision_log.read, state_dir())))
+        except ConfigError:  # no home folder: nothing was left to stock
+            self._on_stock = 0
 
     def render(self) -> bytes:
         """The text of a scrape."""

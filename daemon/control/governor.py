@@ -22,12 +22,11 @@ from pilotfish.daemon.control.ledger import Ledger
 from pilotfish.daemon.control.pace import Pace
 from pilotfish.daemon.control.plans import Plan, Registration, Report
 from pilotfish.daemon.core.live import Sight
+from pilotfish.daemon.core.measures import Measures
 from pilotfish.daemon.core.totals import Totals
 from pilotfish.hooks.errors import RequestError
 
 log = logging.getLogger("pilotfish.daemon")
-
-MAX_PROCESSES = 1024  # whose totals are kept one by one; older ones are merged into their model's
 
 
 @dataclass(slots=True, eq=False)
@@ -64,15 +63,14 @@ class Governor:
         self.plugin_problems: tuple[str, ...] = ()
         self._runners: dict[str, ConnectedRunner] = {}
         self._numbers = itertools.count(1)
-        self._totals: dict[tuple[int, float], tuple[str, Totals]] = {}  # process -> model, what it did
-        self._merged: dict[str, Totals] = {}
         self.started = time.time()
         self.happenings = Happenings()
         self.news = 0
         self.sight = Sight.NOTHING
         self.reported: list[Callable[[Registration, Report], None]] = []
         self.lived: list[Callable[[ConnectedRunner, Sequence[dict[str, Any]]], None]] = []
-        self.ledger = Ledger(self.started)
+        self.ledger = Ledger(Measures(), self.started)
+        self._totals = Ledger(Totals())
 
     def plan(self, *models: str) -> Plan:
         """What is in force for a model, or for several with the same weights."""
@@ -132,12 +130,11 @@ class Governor:
         for tell in self.reported:
             tell(runner.registration, report)
         runner.pace.heard(report.measures.answered, time.monotonic())
+        alive = {other.registration.process for other in self._runners.values()}
         self.ledger.hear(runner.registration, report.measures)
-        self.ledger.settle({other.registration.process for other in self._runners.values()})
-        self._totals[runner.registration.process] = (runner.registration.model, report.totals)
-        if len(self._totals) > MAX_PROCESSES:
-            model, totals = self._totals.pop(next(iter(self._totals)))
-            self._merged[model] = self._merged.get(model, Totals()) + totals
+        self.ledger.settle(alive)
+        self._totals.hear(runner.registration, report.totals)
+        self._totals.settle(alive)
 
     def watch(self, sight: Sight) -> None:
         """Somebody looks at so much of every request from now on."""
@@ -158,11 +155,8 @@ class Governor:
         return tuple(self._runners.values())
 
     def totals(self) -> dict[str, Totals]:
-        """What was done per model since the daemon began to hear of it, ended runners included."""
-        sums = dict(self._merged)
-        for model, totals in self._totals.values():
-            sums[model] = sums.get(model, Totals()) + totals
-        return sums
+        """What was done per model by those of whom the daemon has heard, ended runners included."""
+        return self._totals.sums()
 
     def status(self) -> dict[str, Any]:
         """Everything, JSON-ready."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from pilotfish.daemon.drafters.hidden_feed import hidden_shape_of
 from pilotfish.daemon.drafters.pool import DrafterPool
 from pilotfish.daemon.drafters.promotions import Promotions, PromotionSubject
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.protocols import HasSlots, TargetEngine
+from pilotfish.hooks.protocols import HasSlots, TargetEngine, TargetSession
 from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
 
@@ -65,6 +66,14 @@ def known_costs(engine: TargetEngine, certified: Iterable[tuple[int, int, float]
     costs.seed(certified)
     costs.seed(costs_of(engine))
     return costs
+
+
+def _let_go(target: TargetSession) -> None:
+    """Close a session whose request cannot begin; what keeps it from beginning is the error to raise."""
+    try:
+        target.close()
+    except BaseException:
+        log.exception("a target session could not be closed")
 
 
 class Generator:
@@ -220,22 +229,25 @@ class Generator:
         in_force = self._in_force
         limits, registry = in_force.config.speculation, in_force.registry
         speculates = self._speculates(request, in_force)
-        guards = self._pool.guards(registry, request.prompt, limits.deadline_ms / 1000) if speculates else []
         controller = self._controller(self._costs, max_width=limits.max_width, max_loss=limits.max_loss)
         self._controlling = controller
+        guards = self._pool.guards(registry, request.prompt, limits.deadline_ms / 1000) if speculates else []
         session = SessionInfo(self.pin, self.engine.lane, tuple(s.name for s in guards), len(request.prompt))
         live = self.live.open(request.client, len(request.prompt), session.drafters)
         seats = _Seats(registry, session, guards, controller, live)
-        try:
+        with contextlib.ExitStack() as undoing:
+            undoing.callback(seats.leave, SessionReport())
+            undoing.callback(live.ended, None, 0.0)
             registry.notify_opened(session)
             target = open_target(self.engine, request)
-        except BaseException:
-            live.ended(None, 0.0)
-            seats.leave(SessionReport())
-            raise
-        coordinator = Coordinator(self.engine, target, request, guards=guards, controller=controller, meter=self._meter)
+            undoing.callback(_let_go, target)
+            coordinator = Coordinator(
+                self.engine, target, request, guards=guards, controller=controller, meter=self._meter
+            )
+            answering = Answering(coordinator, target, emit, cancelled, partial(self._ended, seats), live)
+            undoing.pop_all()
         self._answering += 1
-        return Answering(coordinator, target, emit, cancelled, partial(self._ended, seats), live)
+        return answering
 
     def turn(self, answerings: Sequence[Answering]) -> None:
         """A turn for each of `answerings`: a prompt block or a round. What one of them raises is its own."""

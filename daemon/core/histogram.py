@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,3 +75,8 @@ class Observed:
 
 def _bound(bound: float) -> str:
     return repr(float(bound))
+
+
+def ticked(seconds: float) -> float:
+    """In whole ticks of 2**-20 s: such numbers add up to the same, in whatever order."""
+    return round(seconds * 2**20) / 2**20 if math.isfinite(seconds) else seconds

@@ -10,6 +10,7 @@ own. While nothing can be lost, drafters that cost time are parked, and tried ag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pilotfish.daemon.core.costs import CostModel
 from pilotfish.daemon.core.forgone import Forgone
@@ -43,9 +44,14 @@ class LossAccount:
         return self._max_loss * self._costs.plain_total
 
     @property
+    def of_model(self) -> float:
+        """What the model's account has left, for all requests together."""
+        return self._costs.gain + self.of_all + GRACE * self.plain_step
+
+    @property
     def own(self) -> float:
         """What both accounts have left."""
-        return min(self.gain + self.allowed, self._costs.gain + self.of_all + GRACE * self.plain_step)
+        return min(self.gain + self.allowed, self.of_model)
 
     @property
     def slack(self) -> float:
@@ -88,3 +94,34 @@ class LossAccount:
         elif not self.affords(0.0):
             self.parked = self.park_for
             self.park_for = min(2 * self.park_for, LAST_PARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """What a request may lose in one turn, in seconds, besides what it spent on `asking`: in forwards whose cost is
+    known, and in others. `credit` is what it was forgone, which is its own."""
+
+    known: float
+    guessed: float
+    credit: float
+    asking: float
+
+    @classmethod
+    def of(cls, account: LossAccount, asking: float, waited: float) -> Stake:
+        """After so many seconds of asking drafters, and of waiting for them."""
+        spent = asking + waited
+        return cls(account.slack - spent, account.own - spent, account.forgone.credit, asking)
+
+    def beyond(self, seconds: float, *, known: bool) -> float:
+        """What losing so much takes from the model's account."""
+        return max(0.0, self.asking + seconds - (self.credit if known else 0.0))
+
+
+def afford_together(stakes: Sequence[Stake], seconds: float, of_model: float, *, known: bool) -> bool:
+    """Whether requests of one model may each lose so much in the same turn, in forwards whose cost is `known`.
+
+    `of_model` is what its account has left: it is there once, for all of them.
+    """
+    if not all(seconds <= (stake.known if known else stake.guessed) for stake in stakes):
+        return False
+    return sum(stake.beyond(seconds, known=known) for stake in stakes) <= of_model

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pilotfish.daemon.core.costs import Round
 from pilotfish.daemon.core.generation import Outcome
-from pilotfish.daemon.core.histogram import Histogram, Observed
+from pilotfish.daemon.core.histogram import Histogram, Observed, ticked
 
 _NO_ROUNDS = Histogram.empty((0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5))
 _NO_WAITS = Histogram.empty((0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0))
@@ -53,11 +52,11 @@ class Measures:
         return Measures(*(getattr(self, name) - getattr(other, name) for name in _NAMES))
 
     def in_ticks(self) -> Measures:
-        """With times in whole ticks of 2**-20 s: they add up to the same, in whatever order."""
-        times: dict[str, Any] = {name: _ticked(getattr(self, name)) for name in _TIMES}
+        """With times in whole ticks."""
+        times: dict[str, Any] = {name: ticked(getattr(self, name)) for name in _TIMES}
         histograms: dict[str, Histogram] = {name: getattr(self, name) for name in _BOUNDS}
-        ticked: dict[str, Any] = {name: replace(one, sum=_ticked(one.sum)) for name, one in histograms.items()}
-        return replace(self, **times, **ticked)
+        rounded: dict[str, Any] = {name: replace(one, sum=ticked(one.sum)) for name, one in histograms.items()}
+        return replace(self, **times, **rounded)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -77,10 +76,6 @@ _NAMES = tuple(f.name for f in fields(Measures))
 _BOUNDS = {f.name: f.default.bounds for f in fields(Measures) if isinstance(f.default, Histogram)}
 _TIMES = ("saved", "lost")
 _COUNTS = tuple(name for name in _NAMES if name not in _BOUNDS and name not in _TIMES)
-
-
-def _ticked(seconds: float) -> float:
-    return round(seconds * 2**20) / 2**20 if math.isfinite(seconds) else seconds
 
 
 class Meter:

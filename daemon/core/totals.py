@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from pilotfish.daemon.core.histogram import ticked
 from pilotfish.hooks.types import SessionReport
 
 
@@ -43,6 +44,15 @@ class Totals:
     def __add__(self, other: Totals) -> Totals:
         sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
         return Totals(**sums, dropped={**self.dropped, **other.dropped})
+
+    def __sub__(self, other: Totals) -> Totals:
+        """What came since `other`, an earlier state of the same ones."""
+        since = {name: getattr(self, name) - getattr(other, name) for name in _SUMMED}
+        return Totals(**since, dropped=self.dropped)
+
+    def in_ticks(self) -> Totals:
+        """With times in whole ticks: see `pilotfish.daemon.core.histogram.ticked`."""
+        return replace(self, seconds=ticked(self.seconds), saved_seconds=ticked(self.saved_seconds))
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready, with the acceptance rate."""

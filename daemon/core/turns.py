@@ -17,6 +17,7 @@ from pilotfish.daemon.core.company import ALONE, Company
 from pilotfish.daemon.core.controller import MARGIN
 from pilotfish.daemon.core.coordinator import SharedForward
 from pilotfish.daemon.core.costs import CostModel
+from pilotfish.daemon.core.loss_account import Stake, afford_together
 from pilotfish.daemon.core.proposing import Draft
 from pilotfish.hooks.protocols import Rows, TargetEngine, VerifiesTogether
 
@@ -95,19 +96,27 @@ class _SharedRounds:
             (),
             narrowest,
         )
+        stakes, of_model = self._stakes(wishes, drafting)
         for width in self._worth_trying(drafting):
             ranked = sorted(drafting, key=lambda wish: wish.worth(width), reverse=True)
             for count in range(1, len(ranked) + 1):
                 seconds = self._seconds(count, width, position, running)
                 loss = seconds / count - plain / running
-                account = ranked[count - 1].answering.controller.account
-                if not account.affords(self._costs.drafting + loss, known=self._known(count, width, position)):
+                staked, known = [stakes[wish] for wish in ranked[:count]], self._known(count, width, position)
+                if not afford_together(staked, loss, of_model, known=known):
                     break
                 tokens = sum(wish.worth(width) for wish in ranked[:count]) + running - count
                 seconds += self._seconds(running - count, narrowest, position, running)
                 if (rate := tokens / (seconds + tokens * per_token)) > best[0]:
                     best = rate, ranked[:count], width
         return best[1], best[2]
+
+    def _stakes(self, wishes: Sequence[_Wish], drafting: Sequence[_Wish]) -> tuple[dict[_Wish, Stake], float]:
+        """What each that drafts may lose in this turn, and what the model may for all of them."""
+        accounts = {wish: wish.answering.controller.account for wish in drafting}
+        stakes = {wish: Stake.of(accounts[wish], self._costs.drafting, wish.draft.waited) for wish in drafting}
+        of_model = max(0.0, min(account.of_model for account in accounts.values()))
+        return stakes, of_model - sum(wish.draft.waited for wish in wishes)
 
     def _worth_trying(self, drafting: Sequence[_Wish]) -> list[int]:
         """Widths that several may share, and those of the proposals as they are: a lane may have dozens."""

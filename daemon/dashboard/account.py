@@ -57,7 +57,7 @@ class Account:
         before = self.processes.get(process, {})
         now: Seen = report.clients or {NO_CLIENT: report.totals}
         for client, totals in now.items():
-            added = _more(before.get(client, Totals()), totals)
+            added = totals - before.get(client, Totals())
             if added.requests > 0:
                 self._add(registration.model, client, added)
         if now != before:
@@ -152,18 +152,6 @@ def _figures(totals: Totals) -> dict[str, Any]:
     figures = totals.to_json()
     del figures["dropped"]
     return figures
-
-
-def _more(before: Totals, after: Totals) -> Totals:
-    return Totals(
-        after.requests - before.requests,
-        after.committed - before.committed,
-        after.drafted - before.drafted,
-        after.accepted - before.accepted,
-        after.rounds - before.rounds,
-        after.seconds - before.seconds,
-        after.saved_seconds - before.saved_seconds,
-    )
 
 
 def _midnight(when: float) -> float:

@@ -97,6 +97,21 @@ def test_whatever_is_raised_before_the_model_is_ready_ends_at_stock(environment,
     assert "pilotfish: stock llama-server: " in done.stderr
 
 
+NAMED = """
+import sys
+from pilotfish.ollama_overlay import start
+start._runner = lambda: lambda arguments: print(open("/proc/self/comm").read())
+start.main(["--model", "/m"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a process may name itself so")
+def test_a_list_of_processes_names_the_runner_and_not_python(environment):
+    command = [sys.executable, "-P", "-c", NAMED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "pilotfish"
+
+
 @pytest.mark.parametrize("case", ["a broken file", "a missing file", "a flag for stock"])
 def test_a_launch_that_fails_before_the_model_is_ready_goes_on_as_stock(environment, stock, tmp_path, case):
     model = tmp_path / "model.gguf"

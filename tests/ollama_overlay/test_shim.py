@@ -84,6 +84,7 @@ def test_a_launch_with_a_model_becomes_a_python_that_was_tried(installed):
     assert tried[:2] == ("py thon", ["-P", "-c", ""])
     assert (began[0], began[1][:2], began[1][3:]) == ("py thon", ["-P", "-c"], ODD)
     compile(began[1][2], "what it begins with", "exec")
+    assert began[1][2].startswith("# pilotfish runner"), "or nobody would know it in a list of processes"
     assert began[2]["PILOTFISH_STOCK"] == str(installed.stock)
 
 

@@ -322,11 +322,12 @@ def test_a_verifier_without_a_probe_keeps_its_own_check(options: EngineOptions) 
     class Plain:
         name = "plain"
 
-        def load(self, *arguments: object) -> None: ...
+        def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> TargetEngine:
+            raise AssertionError("nothing here loads")
 
     plain = Plain()
-    found = lookup.find_lane(fake_pin(), [plain], options)  # type: ignore[list-item]  # never loads
-    assert found == lookup.LaneLookup((lookup.Attempt(plain),))  # type: ignore[arg-type]
+    found = lookup.find_lane(fake_pin(), [plain], options)
+    assert found == lookup.LaneLookup((lookup.Attempt(plain),))
 
 
 def test_the_lanes_environment_is_taken_back_when_loading_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ class Lab:
     def certify(
         self, budget: float = 10_000.0, parity: Parity = Parity.LANE, engine: str = "llama", **options: object
     ) -> Certificate:
-        asked = EngineOptions(batch_size=64, **{"n_ctx": 1024, **options})  # type: ignore[arg-type]
+        asked = EngineOptions(batch_size=64, **{"n_ctx": 1024, **options})  # type: ignore[arg-type]  # of any type
         self.n_ctx = asked.n_ctx
         identity = identity_of(fake_pin(), {engine: "build"}, asked, parity)
         task = CertificationTask(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,11 +46,11 @@ class Reading(FakeProbe):
         self.read: list[int] = []
         self.rows_given = 0
 
-    def feed(self, tokens: list[int]) -> None:  # type: ignore[override]
+    def feed(self, tokens: Sequence[int]) -> None:
         self.read += tokens
         super().feed(tokens)
 
-    def logits(self, tokens: list[int], width: int) -> bytes:  # type: ignore[override]
+    def logits(self, tokens: Sequence[int], width: int) -> bytes:
         self.read += tokens
         self.rows_given += len(tokens)
         return super().logits(tokens, width)

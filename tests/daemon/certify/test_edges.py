@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from pilotfish.daemon.certify.evidence import Evidence
@@ -22,7 +24,7 @@ class EdgedProbe(FakeProbe):
         super().__init__(kernel, n_ctx=2048, clock=self.clock)
         self.edges, self.experts, self._by_id = edges, by_id, by_id
 
-    def rows(self, tokens: list[int], width: int) -> list[bytes]:  # type: ignore[override]
+    def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
         few = self._by_id and width > 4 and set(tokens) <= {0, 1}
         return [row + b"another expert" * few for row in super().rows(tokens, width)]
 
@@ -63,8 +65,8 @@ def test_a_width_that_differs_only_after_a_regression_probe_is_out() -> None:
     """After these ids alone: a rare difference, which random ids do not find again."""
 
     class RareProbe(EdgedProbe):
-        def rows(self, tokens: list[int], width: int) -> list[bytes]:  # type: ignore[override]
-            rare = width == 4 and tokens[:2] == [9, 77]
+        def rows(self, tokens: Sequence[int], width: int) -> list[bytes]:
+            rare = width == 4 and list(tokens[:2]) == [9, 77]
             return [row + b"rare" * rare for row in super().rows(tokens, width)]
 
     probe = GivenIds((5, 6, 7, 8, 9), (77, 78))

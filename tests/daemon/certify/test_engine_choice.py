@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,14 +80,14 @@ class Scene:
         return self.engines[setting.engine](setting, self.clock)
 
 
-def engine(kernel: Callable[[int, int], object] = one_kernel, step: float = 1.0, **facts: object) -> Make:
+def engine(kernel: Callable[[int, int], object] = one_kernel, step: float = 1.0, **facts: Any) -> Make:
     """An engine whose forwards take `step` times what the fake's usually do; its rows are its settings' own."""
 
     def make(setting: EngineSetting, clock: FakeClock) -> FakeProbe:
         def cost(width: int) -> float:
             return step * (0.005 + 0.001 * width)
 
-        return FakeProbe(kernel, setting=setting.title, clock=clock, cost=cost, **facts)  # type: ignore[arg-type]
+        return FakeProbe(kernel, setting=setting.title, clock=clock, cost=cost, **facts)
 
     return make
 

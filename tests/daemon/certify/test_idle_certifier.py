@@ -73,7 +73,9 @@ async def test_a_request_ends_it_and_it_starts_again_later(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("script", "times"), [(COPY_JOB, 1), ("raise SystemExit(1)", 0)], ids=["made", "not made"])
-async def test_whoever_wants_to_know_is_told_of_a_certificate(tmp_path: Path, script: str, times: int) -> None:
+async def test_whoever_wants_to_know_is_told_of_a_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, times: int
+) -> None:
     told: list[str] = []
     idle = certifier(script, tmp_path / "out", [False])
     ended = asyncio.Event()
@@ -85,7 +87,7 @@ async def test_whoever_wants_to_know_is_told_of_a_certificate(tmp_path: Path, sc
         finally:
             ended.set()
 
-    idle.run = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(idle, "run", noted)
     async with certifying(idle, lambda: told.append("a certificate")):
         await ended.wait()
         await until(lambda: len(told) == times)

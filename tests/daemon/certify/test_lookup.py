@@ -16,6 +16,7 @@ from pilotfish.daemon.certify.certificate import CertificateStore, identity_of
 from pilotfish.daemon.certify.lookup import find_lane
 from pilotfish.daemon.certify.suitability import Suitability
 from pilotfish.daemon.lab.fakes.fake_engine import fake_pin
+from pilotfish.hooks.protocols import Probe, TargetEngine
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Lane, Parity, TargetPin, WeightPin
 from pilotfish.manifests.remembered import SETTLED_SECONDS
 from tests.fakes.measured import certificate_of
@@ -43,9 +44,11 @@ class Engine:
     def fingerprint(self, state_dir: Path | None) -> str:
         return f"build of {self.name}"
 
-    def load(self, *arguments: object) -> None: ...
+    def load(self, pin: TargetPin, lane: Lane | None, options: EngineOptions) -> TargetEngine:
+        raise AssertionError("nothing here loads")
 
-    def probe(self, *arguments: object) -> None: ...
+    def probe(self, pin: TargetPin, setting: EngineSetting, max_width: int, options: EngineOptions) -> Probe:
+        raise AssertionError("nothing here is probed")
 
 
 LLAMA, IK = Engine("llama"), Engine("ik")
@@ -64,7 +67,7 @@ def options(tmp_path: Path) -> EngineOptions:
 
 
 def order(options: EngineOptions, pin: TargetPin = QWEN, parity: Parity = Parity.LANE) -> list[str]:
-    found = find_lane(pin, (LLAMA, IK), options, parity)  # type: ignore[arg-type]  # never loads
+    found = find_lane(pin, (LLAMA, IK), options, parity)
     return [attempt.verifier.name for attempt in found.attempts]
 
 
@@ -107,7 +110,7 @@ def test_of_models_alike_the_one_nearest_in_size_counts(options: EngineOptions) 
     keep(options, "llama", size=50)
     keep(options, "ik", size=2000)
     keep(options, "llama", size=100_000)
-    found = find_lane(QWEN, (LLAMA, IK), options)  # type: ignore[arg-type]  # never loads
+    found = find_lane(QWEN, (LLAMA, IK), options)
     assert found.attempts[0].verifier.name == "ik"
     assert found.lane is None
     assert "the fastest for ik's model" in found.why
@@ -124,14 +127,14 @@ def test_a_choice_for_one_request_at_a_time_says_nothing_about_several(options: 
     assert order(options) == ["ik", "llama"]
     several = replace(options, slots=4)
     assert order(several) == ["llama", "ik"]
-    assert find_lane(QWEN, (LLAMA, IK), several).priced is None  # type: ignore[arg-type]  # never loads
-    assert find_lane(QWEN, (LLAMA, IK), options).priced == EngineSetting(engine="ik")  # type: ignore[arg-type]
+    assert find_lane(QWEN, (LLAMA, IK), several).priced is None
+    assert find_lane(QWEN, (LLAMA, IK), options).priced == EngineSetting(engine="ik")
 
 
 def test_the_certificate_names_the_engine_and_the_others_stand_by(options: EngineOptions) -> None:
     lane = Lane("lane", (1, 2, 3), EngineSetting(engine="ik"))
     CertificateStore(options.state_dir).put(certificate_of(identity_of(QWEN, BUILDS, options), lane))
-    found = find_lane(QWEN, (LLAMA, IK), options)  # type: ignore[arg-type]  # never loads
+    found = find_lane(QWEN, (LLAMA, IK), options)
     assert [(attempt.verifier.name, attempt.lane) for attempt in found.attempts] == [("ik", lane), ("llama", None)]
     assert (found.certificate is not None, found.identity) == (True, None)
 
@@ -141,8 +144,8 @@ def test_installing_an_engine_makes_a_new_certificate_necessary(options: EngineO
     CertificateStore(options.state_dir).put(
         certificate_of(identity_of(QWEN, {"llama": BUILDS["llama"]}, options), lane)
     )
-    alone = find_lane(QWEN, (LLAMA,), options)  # type: ignore[arg-type]  # never loads
-    both = find_lane(QWEN, (LLAMA, IK), options)  # type: ignore[arg-type]  # never loads
+    alone = find_lane(QWEN, (LLAMA,), options)
+    both = find_lane(QWEN, (LLAMA, IK), options)
     assert alone.certificate is not None
     assert both.certificate is None
     assert both.identity is not None
@@ -156,7 +159,7 @@ def test_an_engine_that_says_that_it_is_not_for_the_model_is_not_tried(options: 
     choosy = Choosy("ik")
     for architecture, tried in (("qwen2", 2), ("mamba", 1)):
         pin = replace(QWEN, architecture=architecture)
-        assert len(find_lane(pin, (LLAMA, choosy), options).attempts) == tried  # type: ignore[arg-type]
+        assert len(find_lane(pin, (LLAMA, choosy), options).attempts) == tried
 
 
 @pytest.mark.parametrize("parity", [Parity.LANE, Parity.NONE])

@@ -85,9 +85,9 @@ class FakeRunner:
 
 
 @asynccontextmanager
-async def running(path: Path, model: str = "smollm2:135m", **options: object) -> AsyncIterator[FakeRunner]:
+async def running(path: Path, model: str = "smollm2:135m", **options: Any) -> AsyncIterator[FakeRunner]:
     """A fake runner, linked."""
-    runner = FakeRunner(path, model, **options)  # type: ignore[arg-type]  # handed on as they are
+    runner = FakeRunner(path, model, **options)
     runner.link.start()
     try:
         yield runner

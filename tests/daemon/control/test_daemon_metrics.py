@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from random import Random
@@ -10,15 +11,17 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pilotfish.daemon.control import daemon_metrics
 from pilotfish.daemon.control.control_client import connected
 from pilotfish.daemon.control.daemon_metrics import DaemonMetrics, metrics_over, metrics_routes
+from pilotfish.daemon.control.decision_log import Logged
 from pilotfish.daemon.control.governing import governing
 from pilotfish.daemon.control.governor import Governor
 from pilotfish.daemon.control.ledger import MAX_MODELS, MAX_PROCESSES, OTHERS, Ledger
 from pilotfish.daemon.control.pace import Pace
 from pilotfish.daemon.control.plans import Registration, Report
 from pilotfish.daemon.core.measures import Measures
-from pilotfish.daemon.core.totals import Standing
+from pilotfish.daemon.core.totals import Standing, Totals
 from pilotfish.daemon.front.app import running as front_running
 from pilotfish.daemon.front.settings import FrontSettings
 from pilotfish.hooks.errors import WorldError
@@ -85,7 +88,7 @@ class TestSums:
         assert governor.ledger.sums()[MODEL].answers == 1
 
     def test_sums_stay_when_there_were_more_processes_than_are_kept(self):
-        ledger, rounds = Ledger(0), MAX_PROCESSES + 50
+        ledger, rounds = Ledger(Measures(), 0), MAX_PROCESSES + 50
         alive = registration(pid=0)
         for pid in range(rounds):
             ledger.hear(replace(alive, pid=pid), replace(Measures(), answers=1))
@@ -93,9 +96,39 @@ class TestSums:
         ledger.hear(alive, replace(Measures(), answers=2))  # the oldest of all, and still there
         assert ledger.sums()[MODEL].answers == rounds + 1
 
+    def test_a_runner_that_lost_its_connection_and_was_merged_meanwhile_is_not_counted_twice(self):
+        ledger, lost = Ledger(Measures(), 0), registration(pid=0, started=1.0)
+        ledger.hear(lost, replace(Measures(), answers=5))
+        for pid in range(1, MAX_PROCESSES + 50):
+            other = registration(pid=pid, started=1.0 + pid)
+            ledger.hear(other, replace(Measures(), answers=1))
+            ledger.settle({other.process})
+        ledger.hear(lost, replace(Measures(), answers=5))
+        assert ledger.sums()[MODEL].answers == 5 + MAX_PROCESSES + 49
+        ledger.hear(lost, replace(Measures(), answers=6))
+        assert ledger.sums()[MODEL].answers == 6 + MAX_PROCESSES + 49
+
+    def test_a_runner_that_outlives_all_that_are_kept_is_in_the_totals_once(self):
+        governor, rounds = Governor(), 1100
+        old = governor.register(registration(pid=0))
+        for pid in range(1, rounds):
+            governor.report(old.id, Report(totals=Totals(requests=pid)))
+            other = governor.register(registration(pid=pid))
+            governor.report(other.id, Report(totals=Totals(requests=1)))
+            governor.leave(other)
+        assert governor.totals()[MODEL].requests == 2 * (rounds - 1)
+
+    async def test_models_beyond_those_that_are_told_apart_share_their_totals(self):
+        governor = Governor()
+        for number in range(MAX_MODELS + 20):
+            runner = governor.register(registration(f"m{number}", pid=number))
+            governor.report(runner.id, Report(totals=Totals(requests=1)))
+        assert len(governor.totals()) == MAX_MODELS + 1
+        assert governor.totals()[OTHERS].requests == 20
+
     def test_no_sum_goes_down_by_a_rounding_when_processes_are_merged(self):
         """Prometheus would take the least decrease for a new beginning, and count everything once more."""
-        ledger, random, alive, none = Ledger(0), Random(1), registration(pid=0), Measures().plain_rounds
+        ledger, random, alive, none = Ledger(Measures(), 0), Random(1), registration(pid=0), Measures().plain_rounds
         for pid in range(MAX_PROCESSES + 200):
             seconds = [random.uniform(0, 100) for _ in range(3)]
             rounds = replace(none, sum=seconds[2])
@@ -148,6 +181,29 @@ class TestNow:
 
 
 class TestServed:
+    async def test_a_state_folder_that_does_not_answer_is_looked_at_once_and_holds_up_no_scrape(self, monkeypatch):
+        looks, answers = [], threading.Event()
+
+        def hangs(folder):
+            looks.append(folder)
+            answers.wait(60)
+            return [Logged(1.0, MODEL, "stock", "a reason")]
+
+        monkeypatch.setattr(daemon_metrics.decision_log, "read", hangs)
+        monkeypatch.setattr(daemon_metrics, "LOOKS_WITHIN", 0.01)
+        metrics = DaemonMetrics(Governor())
+        try:
+            for _ in range(3):
+                assert samples(await metrics.scrape())[("pilotfish_models_on_stock",)] == 0
+            assert len(looks) == 1
+        finally:
+            answers.set()
+
+        async def told():
+            return samples(await metrics.scrape())[("pilotfish_models_on_stock",)]
+
+        await until(told)
+
     async def test_over_the_socket_with_what_a_runner_did_in_its_last_moment(self, socket):
         async with governing() as daemon:
             async with running(socket, started=time.time() + 60, report_every=1e9) as runner:

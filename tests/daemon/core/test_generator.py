@@ -12,12 +12,12 @@ from pilotfish.daemon.core.controller import Eager
 from pilotfish.daemon.core.generation import GenerationRequest
 from pilotfish.daemon.core.generator import Generator, known_costs
 from pilotfish.daemon.drafters.promotions import Promotions, PromotionSubject
-from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, fake_pin
+from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine, FakeSession, fake_pin
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
 from pilotfish.daemon.registry.plugin_sources import PluginSource
 from pilotfish.hooks.specs import hookimpl
 from pilotfish.hooks.types import Lane, Parity
-from tests.fakes.misbehaviour import RAISED
+from tests.fakes.misbehaviour import RAISED, Panic
 from tests.fakes.session import registry_with
 
 CONFIG = Config(drafters=Drafters(order=("scripted",)))
@@ -154,6 +154,34 @@ def test_whatever_an_observer_raises_the_drafters_are_let_go(hook, error):
     with contextlib.suppress(BaseException):
         ask(generator)
     assert drafter.sessions[0].closed == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("it broke"), SystemExit(3), Panic("called unwrap on a None value")])
+@pytest.mark.parametrize("asked", ["can_shift", "slot_id"])
+def test_a_session_that_breaks_as_its_request_begins_is_closed_and_the_next_request_is_answered(asked, error):
+    class Broken(FakeSession):
+        def __getattribute__(self, name):
+            if name == asked and not self._closed:
+                raise error
+            return super().__getattribute__(name)
+
+    drafter = drafter_of()
+    generator = generator_of(drafter)
+    opened = generator.engine.open
+
+    def open_(prompt, sampling, **options):
+        session = opened(prompt, sampling, **options)
+        session.__class__ = Broken
+        return session
+
+    generator.engine.open = open_
+    with pytest.raises(type(error)):
+        ask(generator)
+    generator.engine.open = opened
+    assert drafter.sessions[0].closed == 1
+    assert not generator.live.running
+    assert generator.answering == 0
+    assert ask(generator)[0] == ask(generator_of(drafter_of()))[0]
 
 
 def test_what_a_drafter_does_wrong_is_in_the_description():

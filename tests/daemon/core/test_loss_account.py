@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pilotfish.daemon.core.controller import LOOK, Controller
 from pilotfish.daemon.core.costs import KEEP_CURVE, CostModel, Round
-from pilotfish.daemon.core.loss_account import GRACE, MAX_LOSS
+from pilotfish.daemon.core.loss_account import GRACE, MAX_LOSS, LossAccount, Stake, afford_together
 from pilotfish.daemon.lab.fakes.fake_clock import FakeClock
 from pilotfish.daemon.lab.fakes.fake_engine import FakeEngine
 from pilotfish.daemon.lab.fakes.scripted_drafters import ScriptedDrafter
@@ -210,3 +210,23 @@ def test_a_block_is_followed_no_longer_once_another_was_verified():
     controller.account.committed((1,) * 8, verified=True)
     assert not controller.account.forgone.following
     assert controller.account.forgone.credit == credit
+
+
+def test_what_the_model_may_lose_is_staked_once_and_what_a_request_was_forgone_is_its_own():
+    model, most = CostModel((1, 2)), GRACE * PLAIN
+    accounts = [LossAccount(model, 0.0), LossAccount(model, 0.0)]
+    for account in accounts:
+        account.plain_step = PLAIN
+
+    def afford(seconds: float, *, waited: float = 0.0, known: bool = True) -> bool:
+        stakes = [Stake.of(account, 0.0, waited) for account in accounts]
+        return afford_together(stakes, seconds, accounts[0].of_model - 2 * waited, known=known)
+
+    assert all(account.affords(most) for account in accounts)
+    assert afford(most / 2)
+    assert not afford(most / 2, waited=most / 4)
+    assert not afford(most)
+    accounts[0].forgone.follow((1,), (0.0, most), most)
+    accounts[0].forgone.committed((1,))
+    assert afford(most)
+    assert not afford(most, known=False)

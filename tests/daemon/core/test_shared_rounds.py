@@ -44,7 +44,16 @@ def dear(rows: int) -> float:
 class Bench:
     """Requests in a fake engine that can join them, each with a drafter that is `wrong` so often."""
 
-    def __init__(self, cost: Cost, requests: int, *, wrong: float, always: bool = False, joins: int = 16) -> None:
+    def __init__(
+        self,
+        cost: Cost,
+        requests: int,
+        *,
+        wrong: float,
+        always: bool = False,
+        joins: int = 16,
+        drafter: Callable[[FakeEngine], ScriptedDrafter] | None = None,
+    ) -> None:
         self.clock = FakeClock()
         self.engine = FakeEngine(
             n_ctx=8192,
@@ -55,16 +64,19 @@ class Bench:
         )
         self.costs = CostModel(self.engine.lane.widths)
         self.ids: list[list[int]] = [[] for _ in range(requests)]
+        self._drafter = drafter
         self.answerings = [self._begin(i, wrong, always) for i in range(requests)]
 
     def _begin(self, i: int, wrong: float, always: bool) -> Answering:
         request = GenerationRequest((5, 9, 3, 7 + i), SamplingParams(temperature=0), N)
         truth = self.engine.candidates
-        drafter = (
+        drafter: ScriptedDrafter = (
             ScriptedDrafter()
             if wrong >= 1
             else NoisyDrafter(lambda history: truth(history, 1)[0], wrong=wrong, n_vocab=32, seed=i)
         )
+        if self._drafter is not None:
+            drafter = self._drafter(self.engine)
         guard = guard_for(drafter, SameIds(), DrafterWorker("it"), n_vocab=32, deadline=PATIENCE)
         guard.open(fake_pin(), request.prompt)
         controller = Always(self.engine) if always else Controller(self.costs, max_width=16)
@@ -139,6 +151,31 @@ def test_nothing_is_slower_than_plain_forwards_that_all_share(first, per_row, wr
     drafted = Bench(cost, requests, wrong=wrong, joins=joins)
     seconds = drafted.run()
     assert seconds <= plain * (1 + MAX_LOSS) + 4 * requests * GRACE * cost(requests)
+
+
+@pytest.mark.parametrize(("requests", "per_row"), [(2, 0.1), (2, 0.15), (3, 0.15)])
+def test_those_who_draft_in_one_turn_stake_what_the_model_may_lose_once(requests, per_row):
+    """Each is sure of itself, wrong, and new, so that all of them would stake the whole of it."""
+
+    def cost(rows: int) -> float:
+        return STEP * (1 + per_row * (rows - 1))
+
+    bench = Bench(cost, requests, wrong=0.0, joins=64, drafter=wrong_and_sure)
+    for width in bench.engine.lane.widths:
+        for together in range(1, min(requests, bench.engine.together(width)) + 1):
+            bench.costs.observe_forward(width, 10, together, cost(together * width))
+            bench.costs.observe_forward(width, 10, together, cost(together * width))
+    left: list[float] = []
+    turns = Turns(bench.engine, bench.costs, bench.clock)
+    while running := [answering for answering in bench.answerings if not answering.ended]:
+        turns.take(running)
+        left += [answering.controller.account.of_model for answering in running]
+    assert max(bench.engine.widths) > requests
+    assert min(left) >= -1e-9
+
+
+def wrong_and_sure(engine: FakeEngine) -> ScriptedDrafter:
+    return ScriptedDrafter(lambda history, k: [(1 + engine.candidates(history, 1)[0]) % 32] * k, confidence=1.0)
 
 
 def test_proposals_of_one_length_share_a_forward_where_they_are_insisted_on():
