@@ -20,6 +20,7 @@ from pilotfish.hooks.errors import EngineError
 log = logging.getLogger("pilotfish.rpchost")
 
 ANSWER_SECONDS = 1.0  # what it said before counts where it does not answer by then
+START_SECONDS = 120.0  # a bound on failure: a driver that was not used since the machine started takes some of them
 _POLL_SECONDS = 0.02
 _LONGEST_LINE = 1 << 20  # bytes
 
@@ -50,7 +51,12 @@ class FarProcess:
         )
         found = cls(process, port)
         try:
-            await found._come_up()
+            async with asyncio.timeout(START_SECONDS):
+                await found._come_up()
+        except TimeoutError:
+            await found.stop()
+            late = f"the far end's process did not answer within {START_SECONDS:g} s of its start, and was ended"
+            raise EngineError(": ".join([late, *found._words.lines])) from None
         except BaseException:
             await found.stop()
             raise

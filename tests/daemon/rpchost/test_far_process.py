@@ -61,3 +61,17 @@ async def test_one_that_does_not_answer_has_what_it_had(monkeypatch):
 async def test_one_that_does_not_come_up_is_an_error_with_its_last_words(program):
     with pytest.raises(EngineError, match=r"the far end's process ended with code 1: no (such device|port)"):
         await started(program)
+
+
+NEVER_GREETS = SERVES.replace("self.request.sendall(", "threading.Event().wait(60), id(")
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import time; time.sleep(60)", "print('{\"devices\": []}', flush=True); input()", NEVER_GREETS],
+    ids=["says nothing", "does not listen", "does not greet"],
+)
+async def test_one_that_never_answers_is_given_up(monkeypatch, program):
+    monkeypatch.setattr(far_process, "START_SECONDS", 0.5)
+    with pytest.raises(EngineError, match=r"did not answer within 0\.5 s of its start, and was ended"):
+        await started(program)
