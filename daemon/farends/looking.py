@@ -30,8 +30,9 @@ class FarEndSeen:
     """A far end as it was found.
 
     `pin` names in one line what computes there, `fingerprint` its libraries (empty where it does not tell), `address`
-    is what the name stood for, "10.0.0.2:50052". `busy` is whom it serves. `trouble` is empty, or a sentence with what
-    is in the way of loading a model there now and what to do about it; being busy is such a trouble.
+    is what the name stood for, "10.0.0.2:50052". `busy` is whom it serves; for `silent_s` seconds what computes there
+    has not answered its own host (0: it does, or nobody tells). `trouble` is empty, or a sentence with what is in the
+    way of loading a model there now and what to do about it; being busy is such a trouble.
     """
 
     endpoint: str
@@ -41,6 +42,7 @@ class FarEndSeen:
     devices: tuple[DeviceSeen, ...] = ()
     protocol: str = ""
     busy: str = ""
+    silent_s: float = 0.0
     trouble: str = ""
 
     @property
@@ -128,8 +130,11 @@ def _own(seen: FarEndSeen, health: OwnHealth, near: str) -> FarEndSeen:
         devices=health.devices,
         protocol=health.protocol,
         busy=health.busy,
+        silent_s=health.silent_s,
     )
-    trouble = _unlike(seen, near) or _ended(seen, health) or _bare(seen) or _taken(seen, health.busy_s)
+    trouble = (
+        _unlike(seen, near) or _ended(seen, health) or _bare(seen) or _taken(seen, health.busy_s) or _hanging(seen)
+    )
     return replace(seen, trouble=trouble)
 
 
@@ -206,6 +211,15 @@ def _ended(seen: FarEndSeen, health: OwnHealth) -> str:
     if health.ready:
         return ""
     return f"{seen.endpoint} has no process that computes now; it is started again: try in a moment, or read its log"
+
+
+def _hanging(seen: FarEndSeen) -> str:
+    if not seen.silent_s:
+        return ""
+    return (
+        f"{seen.endpoint} has a process that does not answer, since {seen.silent_s:.0f} s; one that stays so is "
+        "started again: try in a moment, or read its log"
+    )
 
 
 def _bare(seen: FarEndSeen) -> str:

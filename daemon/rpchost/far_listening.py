@@ -121,6 +121,7 @@ async def _health(host: FarHost, promised: Promised) -> dict[str, Any]:
         "cache": promised.cache,
         "busy": served.peer if served else "",
         "busy_s": round(time.monotonic() - served.since, 3) if served else 0.0,
+        "silent_s": round(host.silent_s, 3),
         "sessions": host.sessions,
         "restarts": host.restarts,
     }

@@ -68,6 +68,12 @@ def test_one_that_serves_somebody_else_is_named_with_whom():
     assert found.devices
 
 
+def test_one_whose_process_does_not_answer_it_is_named():
+    found = seen(own(silent_s=2.4))
+    assert found.silent_s == 2.4
+    assert "a process that does not answer, since 2 s" in found.trouble
+
+
 @pytest.mark.parametrize(
     ("serve", "version", "age"),
     [
