@@ -18,7 +18,7 @@ from functools import partial
 from pilotfish.daemon.farends import rpc_protocol
 from pilotfish.daemon.farends.far_line import FarLine
 from pilotfish.daemon.farends.own_health import OwnHealth, ask_health
-from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint
+from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint, twice
 from pilotfish.daemon.farends.rpc_protocol import DeviceSeen, NotSpoken
 
 SECONDS = 3.0
@@ -32,7 +32,8 @@ class FarEndSeen:
     `pin` names in one line what computes there, `fingerprint` its libraries (empty where it does not tell), `address`
     is what the name stood for, "10.0.0.2:50052". `busy` is whom it serves; for `silent_s` seconds what computes there
     has not answered its own host (0: it does, or nobody tells). `trouble` is empty, or a sentence with what is in the
-    way of loading a model there now and what to do about it; being busy is such a trouble.
+    way of loading a model there now and what to do about it; being busy is such a trouble. `same_as` is another name in
+    the same list that stands for it, which is one, too.
     """
 
     endpoint: str
@@ -43,6 +44,7 @@ class FarEndSeen:
     protocol: str = ""
     busy: str = ""
     silent_s: float = 0.0
+    same_as: str = ""
     trouble: str = ""
 
     @property
@@ -93,7 +95,7 @@ def _told_apart(seen: FarEndSeen, before: Sequence[FarEndSeen]) -> FarEndSeen:
     other = next((one for one in before if seen.address and one.address == seen.address), None)
     if other is None:
         return seen
-    return replace(seen, trouble=f"{seen.endpoint} is the same far end as {other.endpoint}; name it once")
+    return replace(seen, same_as=other.endpoint, trouble=twice(seen.endpoint, other.endpoint))
 
 
 def _look_at(address: RpcEndpoint, near: str, deadline: float, seconds: float) -> FarEndSeen:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pilotfish.daemon.config.types import Engine
 from pilotfish.daemon.farends.looking import FarEndSeen, look
 from pilotfish.daemon.registry import accelerators
-from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.hooks.types import EngineOptions, FarEnd
 
 log = logging.getLogger("pilotfish.farends")
@@ -30,11 +30,14 @@ def with_far_ends(
     """`options`, with the far ends that `[engine]` names. They are looked at, since the engine's library ends the
     process that finds one missing.
 
-    Raises EngineError with all that is in the way, unless the config says that models load without far ends then.
+    Raises EngineError with all that is in the way, unless the config says that models load without far ends then, and
+    ConfigError where two names stand for one far end.
     """
     if not engine.rpc:
         return options
     seen = looked(engine.rpc) if looked else look_at(engine.rpc, engine)
+    if twice := "; ".join(far_end.trouble for far_end in seen if far_end.same_as):
+        raise ConfigError(f"engine.rpc: {twice}")
     if trouble := "; ".join(far_end.trouble for far_end in seen if far_end.trouble):
         if not engine.rpc_fallback:
             raise EngineError(f"the far ends in [engine] rpc cannot all be used: {trouble}")

@@ -198,8 +198,8 @@ def test_all_are_looked_at_at_once_and_stay_in_order():
 def test_one_far_end_under_two_names_is_named_once():
     with far_end(own()) as endpoint:
         one, other = look([endpoint, endpoint.replace("127.0.0.1", "localhost")], 10.0, "7.0.0")
-    assert one.trouble == ""
-    assert f"is the same far end as {endpoint}" in other.trouble
+    assert (one.trouble, one.same_as, other.same_as) == ("", "", endpoint)
+    assert f'is the same far end as "{endpoint}"' in other.trouble
 
 
 def test_without_far_ends_nothing_is_looked_at():
