@@ -16,6 +16,7 @@ from pilotfish.hooks.types import EngineOptions, FarEnd
 log = logging.getLogger("pilotfish.farends")
 
 SHARES = 20  # of which each device gets a whole number
+GIB = 1 << 30
 
 
 def look_at(endpoints: Sequence[str], engine: Engine) -> tuple[FarEndSeen, ...]:
@@ -43,10 +44,12 @@ def with_far_ends(
             raise EngineError(f"the far ends in [engine] rpc cannot all be used: {trouble}")
         log.warning("loading without far ends: %s", trouble)
         return options
+    split = engine.tensor_split or _by_free_memory(seen)
+    pin = _pin if split else _pin_with_memory
     return replace(
         options,
-        far_ends=tuple(FarEnd(far_end.endpoint, far_end.pin) for far_end in seen),
-        tensor_split=engine.tensor_split or _by_free_memory(seen),
+        far_ends=tuple(FarEnd(far_end.endpoint, pin(far_end)) for far_end in seen),
+        tensor_split=split,
         far_end_deadline=float(engine.rpc_deadline_s),
     )
 
@@ -55,9 +58,23 @@ def _by_free_memory(seen: Sequence[FarEndSeen]) -> tuple[float, ...]:
     """Shares as libllama would choose them, in steps coarse enough to be the same at the next load: which layers are
     where decides how rows are computed, so what is certified names it.
 
-    Left to libllama where this machine has accelerators, of which nothing is known before it is loaded.
+    Left to libllama where this machine has accelerators, of whose memory nothing is known before it is loaded.
     """
     free = [device.free for far_end in seen for device in far_end.devices]
     if not all(free) or accelerators.shown() or sys.platform != "linux":
         return ()
     return tuple(max(1, round(SHARES * part / sum(free))) / SHARES for part in free)
+
+
+def _pin(seen: FarEndSeen) -> str:
+    return seen.pin
+
+
+def _pin_with_memory(seen: FarEndSeen) -> str:
+    """With what libllama shares layers out by: as far as it is known, since no share is named."""
+    each = (f"{one.total / GIB:.1f} GiB {_part(one.free, one.total)}/{SHARES} free" for one in seen.devices)
+    return f"{seen.pin}, memory {' + '.join(each)}"
+
+
+def _part(free: int, total: int) -> int:
+    return round(SHARES * free / total) if total else 0

@@ -38,7 +38,7 @@ GIB = 1 << 30
 
 def with_free(*free):
     return lambda endpoints: [
-        FarEndSeen(endpoint, devices=(DeviceSeen(free=each, total=64 * GIB),))
+        FarEndSeen(endpoint, pin="its libraries", devices=(DeviceSeen(free=each, total=64 * GIB),))
         for endpoint, each in zip(endpoints, free, strict=True)
     ]
 
@@ -56,7 +56,13 @@ def test_shares_are_named_and_the_same_while_free_memory_hardly_changes(monkeypa
 def test_where_this_machine_may_have_accelerators_libllama_shares_out(monkeypatch, gpus, platform):
     monkeypatch.setattr("pilotfish.daemon.registry.spread.accelerators.shown", lambda: gpus)
     monkeypatch.setattr("sys.platform", platform)
-    assert with_far_ends(OPTIONS, replace(ENGINE, tensor_split=()), with_free(GIB, GIB)).tensor_split == ()
+    engine = replace(ENGINE, tensor_split=())
+    spread = with_far_ends(OPTIONS, engine, with_free(48 * GIB, GIB))
+    assert spread.tensor_split == ()
+    assert spread.far_ends[0] == FarEnd("a:1", "its libraries, memory 64.0 GiB 15/20 free")
+    assert with_far_ends(OPTIONS, engine, with_free(48 * GIB + 7, GIB - 9)).far_ends == spread.far_ends
+    assert with_far_ends(OPTIONS, engine, with_free(16 * GIB, GIB)).far_ends != spread.far_ends
+    assert with_far_ends(OPTIONS, ENGINE, with_free(48 * GIB, GIB)).far_ends[0] == FarEnd("a:1", "its libraries")
 
 
 def test_without_any_nobody_is_looked_at():
