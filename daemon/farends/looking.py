@@ -33,7 +33,7 @@ class FarEndSeen:
     is what the name stood for, "10.0.0.2:50052". `busy` is whom it serves; for `silent_s` seconds what computes there
     has not answered its own host (0: it does, or nobody tells). `trouble` is empty, or a sentence with what is in the
     way of loading a model there now and what to do about it; being busy is such a trouble. `same_as` is another name in
-    the same list that stands for it, which is one, too.
+    the same list that stands for it, or a tunnel that leads there, which is one, too; `instance` tells hosts apart.
     """
 
     endpoint: str
@@ -45,6 +45,7 @@ class FarEndSeen:
     busy: str = ""
     silent_s: float = 0.0
     same_as: str = ""
+    instance: str = ""
     trouble: str = ""
 
     @property
@@ -92,10 +93,15 @@ def _awaited(address: RpcEndpoint, answer: Future[FarEndSeen], deadline: float, 
 
 def _told_apart(seen: FarEndSeen, before: Sequence[FarEndSeen]) -> FarEndSeen:
     """One that is reached under two names would be connected to twice, and serves once."""
-    other = next((one for one in before if seen.address and one.address == seen.address), None)
+    other = next((one for one in before if _is_the_same(seen, one)), None)
     if other is None:
         return seen
     return replace(seen, same_as=other.endpoint, trouble=twice(seen.endpoint, other.endpoint))
+
+
+def _is_the_same(one: FarEndSeen, other: FarEndSeen) -> bool:
+    same_address = one.address and one.address == other.address
+    return bool(same_address or (one.instance and one.instance == other.instance))
 
 
 def _look_at(address: RpcEndpoint, near: str, deadline: float, seconds: float) -> FarEndSeen:
@@ -133,6 +139,7 @@ def _own(seen: FarEndSeen, health: OwnHealth, near: str) -> FarEndSeen:
         protocol=health.protocol,
         busy=health.busy,
         silent_s=health.silent_s,
+        instance=health.instance,
     )
     trouble = (
         _unlike(seen, near) or _ended(seen, health) or _bare(seen) or _taken(seen, health.busy_s) or _hanging(seen)

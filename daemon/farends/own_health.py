@@ -25,7 +25,7 @@ class OwnHealth:
     """`busy` is who is served, for `busy_s` seconds; `fingerprint` that of the libraries, as of an engine here.
 
     The process that computes there has not answered for `silent_s` seconds, 0 where it does; it is not `ready` while
-    that is started again.
+    that is started again. `instance` is another for each host that was started.
     """
 
     protocol: str
@@ -37,6 +37,7 @@ class OwnHealth:
     busy_s: float
     silent_s: float
     ready: bool
+    instance: str
 
     @property
     def pin(self) -> str:
@@ -108,6 +109,7 @@ def _health(said: Mapping[str, Any], ready: bool) -> OwnHealth:
         busy_s=float(said.get("busy_s") or 0.0),
         silent_s=float(said.get("silent_s") or 0.0),
         ready=ready,
+        instance=_text(said.get("instance") or ""),
     )
 
 

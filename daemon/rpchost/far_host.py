@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ class FarHost:
     """`start` gives a process that serves, or raises EngineError."""
 
     def __init__(self, start: Callable[[], Awaitable[FarProcess]], *, patience: float = PATIENCE) -> None:
+        self.instance = secrets.token_hex(8)  # whatever names and tunnels lead here
         self.sessions = 0
         self.restarts = 0
         self.about: Mapping[str, Any] = {}

@@ -111,6 +111,7 @@ async def _health(host: FarHost, promised: Promised) -> dict[str, Any]:
     served = host.served
     return {
         "pilotfish": __version__,
+        "instance": host.instance,
         "protocol": host.protocol,
         "fingerprint": host.about["fingerprint"],
         "engine": host.about["engine"],

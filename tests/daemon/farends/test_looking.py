@@ -202,6 +202,13 @@ def test_one_far_end_under_two_names_is_named_once():
     assert f'is the same far end as "{endpoint}"' in other.trouble
 
 
+def test_one_far_end_behind_two_tunnels_is_named_once():
+    one, another = own(instance="1f"), own(instance="2e")
+    with far_end(one) as endpoint, far_end(another) as other, far_end(one) as tunnel:
+        found = look([endpoint, other, tunnel], 10.0, "7.0.0")
+    assert [one.same_as for one in found] == ["", "", endpoint]
+
+
 def test_without_far_ends_nothing_is_looked_at():
     assert look([]) == ()
 

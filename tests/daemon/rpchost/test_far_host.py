@@ -115,7 +115,8 @@ async def test_health_says_who_is_served():
     listening = Listening(60)
     async with listening() as at:
         assert (await health(at))[1] == {
-            "pilotfish": (await health(at))[1]["pilotfish"], "protocol": "7.0.0", "fingerprint": "f",
+            "pilotfish": (await health(at))[1]["pilotfish"], "instance": listening.host.instance,
+            "protocol": "7.0.0", "fingerprint": "f",
             "engine": "llama.cpp", "processor": "one processor", "devices": DEVICES, "threads": 3, "memory": 1 << 20,
             "cache": False, "busy": "", "busy_s": 0.0, "silent_s": 0.0, "sessions": 0, "restarts": 0,
         }  # fmt: skip
