@@ -26,7 +26,7 @@ refusals.addFilter(Sparing())  # whoever is refused must not be able to fill a d
 
 PATIENCE = 2.0  # seconds that a near end waits for another one to go, and for the process to be there
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # seconds before the process is started again
-PULSE = 5.0  # seconds between questions to a process that serves
+PULSE = 5.0  # seconds between questions to the process
 HANGS, HANGS_SERVING = 3.0, 60.0  # seconds without an answer after which it is ended, the second while it serves
 LET_GO = 10.0  # seconds in which the process has to let go of a near end that has ended
 _STEADY = 60.0  # seconds after which one that ended counts as the first that did
@@ -124,11 +124,10 @@ class FarHost:
             self._end(f"does not let {served.peer} go, which has ended")
 
     async def _ask_now_and_then(self) -> None:
-        """A near end that sends to a process that hangs can end unseen, behind what was sent."""
+        """So that no near end meets a process that hangs. One that is served can end unseen, behind what it sent."""
         while True:
             await asyncio.sleep(PULSE)
-            if self._served is not None:
-                await self.devices()
+            await self.devices()
 
     def _end_what_hangs(self) -> None:
         """Near ends have deadlines of their own; the longer time is for those that cannot be seen to end."""

@@ -210,6 +210,14 @@ async def test_a_process_that_does_not_let_a_near_end_go_is_ended(monkeypatch, s
         writer.close()
 
 
+async def test_a_process_that_hangs_is_ended_before_anybody_meets_it(monkeypatch):
+    monkeypatch.setattr(far_host, "PULSE", 0.01)
+    listening = Listening(60)
+    async with listening():
+        listening.processes[0].silent_s = 4.0
+        await until(listening.processes[0].gone.is_set)
+
+
 async def test_a_process_that_hangs_under_what_is_sent_to_it_is_ended_in_the_end(monkeypatch):
     """What it has not taken hides whether the near end is still there."""
     monkeypatch.setattr(far_host, "PULSE", 0.01)
