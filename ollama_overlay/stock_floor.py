@@ -40,6 +40,9 @@ class StockFloor:
         attempts.forget()
         LeftToStock(state_dir(), model).forget()
 
+    def crashed(self, model: Path) -> str:
+        return Attempts(state_dir(), model).reason()
+
     def leave(self, launch: Launch, config: Config, left: Left) -> None:
         packages = ENGINE_PACKAGES.values()
         under = circumstances(launch, config, self._environment, packages, Path(self._program))

@@ -92,6 +92,8 @@ def _device(options: EngineOptions) -> str:
         parts.append(f"far ends {', '.join(map(str, options.far_ends))}")
     if options.tensor_split:
         parts.append(f"split {':'.join(f'{share:g}' for share in options.tensor_split)}")
+    elif options.far_ends:
+        parts.append("split by the engine")
     return ", ".join(parts)
 
 

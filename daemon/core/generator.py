@@ -25,7 +25,7 @@ from pilotfish.daemon.drafters.hidden_feed import hidden_shape_of
 from pilotfish.daemon.drafters.pool import DrafterPool
 from pilotfish.daemon.drafters.promotions import Promotions, PromotionSubject
 from pilotfish.daemon.registry.registry import Registry
-from pilotfish.hooks.protocols import HasSlots, TargetEngine, TargetSession
+from pilotfish.hooks.protocols import HasSlots, SpansMachines, TargetEngine, TargetSession
 from pilotfish.hooks.types import SessionInfo, SessionReport, TargetPin
 from pilotfish.hooks.vocabulary import TokenizerVocabulary
 
@@ -214,7 +214,8 @@ class Generator:
             return config.drafters.order
         if self._promotions is None:
             return ()
-        subject = PromotionSubject.of(self.pin, self.engine.engine, self.engine.lane)
+        far_ends = self.engine.far_ends if isinstance(self.engine, SpansMachines) else ()
+        subject = PromotionSubject.of(self.pin, self.engine.engine, self.engine.lane, far_ends)
         return self._promotions.among(subject, config.drafters)
 
     def generate(self, request: GenerationRequest, emit: Emit, cancelled: Callable[[], bool]) -> Outcome:

@@ -1,7 +1,8 @@
 """Which drafters were promoted, and for what: a model, a drafter with its settings, an engine's build and setting.
 
 `pilotfish validate` writes them, and takes one back that fails. With `[speculation] require_promotion` nothing else
-drafts. Other weights, another build of the engine, another setting or another drafter table are another promotion.
+drafts. Other weights, another build of the engine, another setting, other far ends or another drafter table are another
+promotion: what a step costs over a network says nothing of one here.
 
 Lanes of one setting compute with the same kernels and differ in what was compared: a longer context, another number of
 slots, a check at load or a certificate find other widths, or as many up to another position. So a promotion names the
@@ -38,17 +39,20 @@ class PromotionSubject:
     engine: str  # name and fingerprint
     setting: str  # and the width of a plain step, which the drafter was compared with
     widths: Widths
+    far_ends: tuple[str, ...] = ()  # that compute layers, too
 
     @classmethod
-    def of(cls, pin: TargetPin, engine: EnginePin, lane: Lane) -> PromotionSubject:
+    def of(cls, pin: TargetPin, engine: EnginePin, lane: Lane, far_ends: tuple[str, ...] = ()) -> PromotionSubject:
         """A loaded model."""
         weights = tuple(weight.digest for weight in pin.weights)
         setting = json.dumps([asdict(lane.setting), lane.widths[0]], sort_keys=True)
-        return cls(weights, f"{engine.name} {engine.fingerprint}", setting, lane.widths)
+        return cls(weights, f"{engine.name} {engine.fingerprint}", setting, lane.widths, far_ends)
 
     def key(self, drafter: str, table: Mapping[str, Any]) -> str:
         """The name of a promotion: 32 hex digits."""
         decides = [FORMAT, self.weights, self.engine, self.setting, drafter, table]
+        if self.far_ends:
+            decides.append(self.far_ends)
         return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
     def holds(self, widths: Sequence[int]) -> bool:

@@ -18,7 +18,7 @@ from functools import partial
 from pilotfish.daemon.farends import rpc_protocol
 from pilotfish.daemon.farends.far_line import FarLine
 from pilotfish.daemon.farends.own_health import OwnHealth, ask_health
-from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint
+from pilotfish.daemon.farends.rpc_endpoint import RpcEndpoint, twice
 from pilotfish.daemon.farends.rpc_protocol import DeviceSeen, NotSpoken
 
 SECONDS = 3.0
@@ -30,8 +30,10 @@ class FarEndSeen:
     """A far end as it was found.
 
     `pin` names in one line what computes there, `fingerprint` its libraries (empty where it does not tell), `address`
-    is what the name stood for, "10.0.0.2:50052". `busy` is whom it serves. `trouble` is empty, or a sentence with what
-    is in the way of loading a model there now and what to do about it; being busy is such a trouble.
+    is what the name stood for, "10.0.0.2:50052". `busy` is whom it serves; for `silent_s` seconds what computes there
+    has not answered its own host (0: it does, or nobody tells). `trouble` is empty, or a sentence with what is in the
+    way of loading a model there now and what to do about it; being busy is such a trouble. `same_as` is another name in
+    the same list that stands for it, or a tunnel that leads there, which is one, too; `instance` tells hosts apart.
     """
 
     endpoint: str
@@ -41,6 +43,9 @@ class FarEndSeen:
     devices: tuple[DeviceSeen, ...] = ()
     protocol: str = ""
     busy: str = ""
+    silent_s: float = 0.0
+    same_as: str = ""
+    instance: str = ""
     trouble: str = ""
 
     @property
@@ -88,10 +93,15 @@ def _awaited(address: RpcEndpoint, answer: Future[FarEndSeen], deadline: float, 
 
 def _told_apart(seen: FarEndSeen, before: Sequence[FarEndSeen]) -> FarEndSeen:
     """One that is reached under two names would be connected to twice, and serves once."""
-    other = next((one for one in before if seen.address and one.address == seen.address), None)
+    other = next((one for one in before if _is_the_same(seen, one)), None)
     if other is None:
         return seen
-    return replace(seen, trouble=f"{seen.endpoint} is the same far end as {other.endpoint}; name it once")
+    return replace(seen, same_as=other.endpoint, trouble=twice(seen.endpoint, other.endpoint))
+
+
+def _is_the_same(one: FarEndSeen, other: FarEndSeen) -> bool:
+    same_address = one.address and one.address == other.address
+    return bool(same_address or (one.instance and one.instance == other.instance))
 
 
 def _look_at(address: RpcEndpoint, near: str, deadline: float, seconds: float) -> FarEndSeen:
@@ -128,8 +138,12 @@ def _own(seen: FarEndSeen, health: OwnHealth, near: str) -> FarEndSeen:
         devices=health.devices,
         protocol=health.protocol,
         busy=health.busy,
+        silent_s=health.silent_s,
+        instance=health.instance,
     )
-    trouble = _unlike(seen, near) or _ended(seen, health) or _bare(seen) or _taken(seen, health.busy_s)
+    trouble = (
+        _unlike(seen, near) or _ended(seen, health) or _bare(seen) or _taken(seen, health.busy_s) or _hanging(seen)
+    )
     return replace(seen, trouble=trouble)
 
 
@@ -206,6 +220,15 @@ def _ended(seen: FarEndSeen, health: OwnHealth) -> str:
     if health.ready:
         return ""
     return f"{seen.endpoint} has no process that computes now; it is started again: try in a moment, or read its log"
+
+
+def _hanging(seen: FarEndSeen) -> str:
+    if not seen.silent_s:
+        return ""
+    return (
+        f"{seen.endpoint} has a process that does not answer, since {seen.silent_s:.0f} s; one that stays so is "
+        "started again: try in a moment, or read its log"
+    )
 
 
 def _bare(seen: FarEndSeen) -> str:

@@ -24,7 +24,8 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9}) *\r\n", re.IGNORECASE)
 class OwnHealth:
     """`busy` is who is served, for `busy_s` seconds; `fingerprint` that of the libraries, as of an engine here.
 
-    It is not `ready` while the process that computes there is started again.
+    The process that computes there has not answered for `silent_s` seconds, 0 where it does; it is not `ready` while
+    that is started again. `instance` is another for each host that was started.
     """
 
     protocol: str
@@ -34,7 +35,9 @@ class OwnHealth:
     devices: tuple[DeviceSeen, ...]
     busy: str
     busy_s: float
+    silent_s: float
     ready: bool
+    instance: str
 
     @property
     def pin(self) -> str:
@@ -104,7 +107,9 @@ def _health(said: Mapping[str, Any], ready: bool) -> OwnHealth:
         devices=tuple(_device(device) for device in said["devices"]),
         busy=_text(said.get("busy") or ""),
         busy_s=float(said.get("busy_s") or 0.0),
+        silent_s=float(said.get("silent_s") or 0.0),
         ready=ready,
+        instance=_text(said.get("instance") or ""),
     )
 
 

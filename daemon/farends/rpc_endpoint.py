@@ -40,6 +40,12 @@ class RpcEndpoint:
         return f"{self.host}:{self.port}"
 
     @property
+    def means(self) -> tuple[str, int]:
+        """The same for two ways to write one far end, as far as that can be told without asking for a name."""
+        host = self.host.rstrip(".")
+        return ("127.0.0.1" if host == "localhost" else host, self.port)
+
+    @property
     def is_loopback(self) -> bool:
         """Whether only this machine can be meant."""
         return self.host == "localhost" or (_is_numeric(self.host) and ipaddress.IPv4Address(self.host).is_loopback)
@@ -47,15 +53,20 @@ class RpcEndpoint:
 
 def rpc_endpoints(texts: Sequence[str]) -> tuple[RpcEndpoint, ...]:
     """All far ends of a setting, in their order. Raises ValueError for one that is none, one named twice, too many."""
-    found: list[RpcEndpoint] = []
-    for text in texts:
-        address = RpcEndpoint.parse(text)
-        if address in found:
-            raise ValueError(f'"{text}" is named twice: a far end serves one connection at a time')
-        found.append(address)
+    found = [RpcEndpoint.parse(text) for text in texts]
+    named: dict[tuple[str, int], str] = {}
+    for text, address in zip(texts, found, strict=True):
+        if address.means in named:
+            raise ValueError(twice(text, named[address.means]))
+        named[address.means] = text
     if len(found) > MOST:
         raise ValueError(f"names {len(found)} far ends: llama.cpp takes at most {MOST}")
     return tuple(found)
+
+
+def twice(one: str, other: str) -> str:
+    """What is wrong with two entries for the same far end."""
+    return f'"{one}" is the same far end as "{other}", and one serves one connection at a time; keep one of the two'
 
 
 def _is_numeric(host: str) -> bool:

@@ -57,6 +57,11 @@ class Doorway(HandedOn):
     def side(self) -> asyncio.Protocol | None:
         return self._side
 
+    def eof_received(self) -> bool | None:
+        if self._served is not None:  # near ends never end one direction alone
+            self._host.ending(self._served)
+        return super().eof_received()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self._asking is not None:

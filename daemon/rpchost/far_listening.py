@@ -111,6 +111,7 @@ async def _health(host: FarHost, promised: Promised) -> dict[str, Any]:
     served = host.served
     return {
         "pilotfish": __version__,
+        "instance": host.instance,
         "protocol": host.protocol,
         "fingerprint": host.about["fingerprint"],
         "engine": host.about["engine"],
@@ -121,6 +122,7 @@ async def _health(host: FarHost, promised: Promised) -> dict[str, Any]:
         "cache": promised.cache,
         "busy": served.peer if served else "",
         "busy_s": round(time.monotonic() - served.since, 3) if served else 0.0,
+        "silent_s": round(host.silent_s, 3),
         "sessions": host.sessions,
         "restarts": host.restarts,
     }

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from pilotfish.hooks.errors import EngineError
 log = logging.getLogger("pilotfish.rpchost")
 
 ANSWER_SECONDS = 1.0  # what it said before counts where it does not answer by then
+START_SECONDS = 120.0  # a bound on failure: a driver that was not used since the machine started takes some of them
 _POLL_SECONDS = 0.02
 _LONGEST_LINE = 1 << 20  # bytes
 
@@ -35,6 +37,7 @@ class FarProcess:
         self._words = LastWords(f"far end {process.pid}")
         self._devices: Sequence[Mapping[str, Any]] = ()
         self._told = asyncio.Event()
+        self._silent_since: float | None = None
         self._listening = asyncio.gather(self._hear_answers(), self._hear_words(), return_exceptions=True)
 
     @classmethod
@@ -50,7 +53,12 @@ class FarProcess:
         )
         found = cls(process, port)
         try:
-            await found._come_up()
+            async with asyncio.timeout(START_SECONDS):
+                await found._come_up()
+        except TimeoutError:
+            await found.stop()
+            late = f"the far end's process did not answer within {START_SECONDS:g} s of its start, and was ended"
+            raise EngineError(": ".join([late, *found._words.lines])) from None
         except BaseException:
             await found.stop()
             raise
@@ -63,12 +71,20 @@ class FarProcess:
 
     async def devices(self) -> Sequence[Mapping[str, Any]]:
         """What it computes on and has free: now, or when it last answered."""
+        asked = time.monotonic()
         self._told.clear()
-        with contextlib.suppress(OSError, TimeoutError):
+        try:
             assert self._process.stdin is not None  # asked for in start
             self._process.stdin.write(b"\n")
             await asyncio.wait_for(self._told.wait(), ANSWER_SECONDS)
+        except (OSError, TimeoutError):
+            self._silent_since = self._silent_since or asked
         return self._devices
+
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds it has left unanswered what it was asked; 0 where it answers, as while it computes."""
+        return time.monotonic() - self._silent_since if self._silent_since else 0.0
 
     async def ended(self) -> str:
         """Return when it has ended: how it did, and its last words."""
@@ -76,10 +92,14 @@ class FarProcess:
         how = how_it_ended(await self._process.wait())
         return ": ".join([how, *self._words.lines])
 
-    async def stop(self) -> None:
+    def kill(self) -> None:
         """End it at once, whatever it is doing: it keeps nothing that would be lost."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
+
+    async def stop(self) -> None:
+        """The same; return when it has ended."""
+        self.kill()
         await self.ended()
 
     async def _come_up(self) -> None:
@@ -104,6 +124,7 @@ class FarProcess:
             said = json.loads(line)
             self.about = self.about or said
             self._devices = said["devices"]
+            self._silent_since = None
             self._told.set()
 
     async def _hear_words(self) -> None:

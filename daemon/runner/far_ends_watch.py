@@ -23,6 +23,7 @@ log = logging.getLogger("pilotfish.runner")
 GOODBYE = 10.0  # seconds that the event loop has to answer and to end the process, once a far end is lost
 POLL_SECONDS = 1.0
 PATIENCE = 10.0  # deadlines
+SILENCE = 3.0  # seconds that what computes at a far end may leave its own host without an answer: the machine is busy
 
 Looks = Callable[[Sequence[str]], Sequence[FarEndSeen]]
 
@@ -54,18 +55,20 @@ async def watch_far_ends(
         if taken > PATIENCE * deadline:
             return thread.abandon(f"{silent} {taken:.0f} s; raise [engine] rpc_deadline_s if they need longer")
         if taken > allowed:
-            compute = await asyncio.to_thread(_compute, engine.far_ends, look_at)
+            seen = await asyncio.to_thread(look_at, engine.far_ends)
             if thread.engaged < taken:  # it came to an end meanwhile
                 continue
-            if not compute:
+            if not all(map(_may_compute, seen)):
                 return thread.abandon(f"{silent} {deadline:.0f} s; send the request again")
-            log.info("the far ends have computed one thing for %.0f s, and still do", taken)
-            allowed = taken + deadline
+            if not any(far_end.silent_s for far_end in seen):  # else they are looked at again at once
+                log.info("the far ends have computed one thing for %.0f s, and still do", taken)
+                allowed = taken + deadline
         if not taken and (gone := await asyncio.to_thread(engine.gone)):
             verb = "has" if len(gone) == 1 else "have"
             return thread.abandon(f"the far end {', '.join(gone)} {verb} ended; the next request loads the model again")
 
 
-def _compute(far_ends: Sequence[str], look_at: Looks) -> bool:
-    """Whether each of them tells that it serves somebody, as those of pilotfish's own do."""
-    return all(seen.busy for seen in look_at(far_ends))
+def _may_compute(seen: FarEndSeen) -> bool:
+    """Whether it tells that it serves somebody, as those of pilotfish's own do, and that its process is not stuck: a
+    host is there for as long as its machine."""
+    return bool(seen.busy) and seen.silent_s < SILENCE

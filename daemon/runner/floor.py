@@ -39,6 +39,9 @@ class Floor(Protocol):
         file, are forgotten when the block ends well.
         """
 
+    def crashed(self, model: Path) -> str:
+        """Why a weight file should not be loaded on this machine now, after crashes; empty where it may be."""
+
     def leave(self, launch: Launch, config: Config, left: Left) -> None:
         """Remember that a launch is stock's, so that the next one like it is from the start. Raises nothing."""
 
@@ -59,6 +62,9 @@ class NoFloor:
 
     def loading(self, model: Path) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+    def crashed(self, model: Path) -> str:
+        return ""
 
     def leave(self, launch: Launch, config: Config, left: Left) -> None:
         """Do nothing: there is no stock."""

@@ -44,6 +44,7 @@ def load(
     launch: Launch,
     config: Config,
     state_dir: Path,
+    options: EngineOptions | None = None,
     *,
     must_gain: bool = False,
     stock_devices: Callable[[], Sequence[str]] = tuple,
@@ -51,13 +52,14 @@ def load(
 ) -> tuple[Generator, ModelCard]:
     """Blocks until the model is ready, on the first engine that loads it and has something to gain with it.
 
+    `options` are those of the launch with the config's far ends, which are looked at here where they were not before.
     Raises BrokenModel or EngineError, naming the file. With `must_gain`, for a launch that stock could serve, raises
     NothingToGain as soon as it turns out. `stock_devices` asks that server for the accelerators that it computes on.
     `opening` is called where the engine's library is about to work for a while.
     """
     _import_numpy()
     registry = Registry.load(config)
-    options = with_far_ends(launch.engine_options(state_dir), config.engine)
+    options = options or with_far_ends(launch.engine_options(state_dir), config.engine)
     model_format = TENSORS if name_at(launch.model) else "gguf"  # only theirs are named by their manifest
     verifiers = fit_verifiers(registry, config.engines_for(model_format), options)
     if must_gain:

@@ -169,17 +169,22 @@ async def _lived(
 def _load(
     launch: Launch, settings: Config, ready: threading.Event, floor: Floor, opening: Callable[[], None] = lambda: None
 ) -> tuple[Generates[Any], ModelCard]:
+    from pilotfish.daemon.registry.spread import with_far_ends
     from pilotfish.daemon.runner.gain import NothingToGain
     from pilotfish.daemon.runner.loading import load
 
-    far = bool(settings.engine.rpc)  # no stock server has far ends, nor is a crash this machine's
-    stock = None if far else floor.stock()
-    with contextlib.nullcontext() if far else floor.loading(launch.model):
+    options = with_far_ends(launch.engine_options(paths.state_dir()), settings.engine)
+    stock = None if settings.engine.rpc else floor.stock()  # no stock server has far ends
+    if settings.engine.rpc and not options.far_ends and (why := floor.crashed(launch.model)):
+        raise EngineError(f"{launch.model} is not loaded here without its far ends: {why}")
+    # Over far ends a crash is none of this machine's.
+    with contextlib.nullcontext() if options.far_ends else floor.loading(launch.model):
         try:
             loaded = load(
                 launch,
                 settings,
                 paths.state_dir(),
+                options,
                 must_gain=stock is not None,
                 stock_devices=partial(stock_devices, stock),
                 opening=opening,

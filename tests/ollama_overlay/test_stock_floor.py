@@ -51,8 +51,11 @@ def crash(model: Path) -> None:
 
 
 def test_a_crash_counts_until_a_load_ends_well(reports):
+    assert StockFloor("/stock").crashed(MODEL) == ""
     crash(MODEL)
     assert len(reports()) == 1
+    crash(MODEL)
+    assert StockFloor("/stock").crashed(MODEL).startswith("the last 2 loads crashed")
     with pytest.raises(ValueError, match="no such model"), StockFloor("/stock").loading(MODEL):
         raise ValueError("no such model")
     assert len(reports()) == 1, "a load that failed proves nothing"

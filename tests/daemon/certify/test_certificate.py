@@ -115,7 +115,7 @@ def test_any_difference_voids_it(part: str, store: CertificateStore, options: En
 def test_it_names_all_that_computes_elsewhere(changed: dict[str, Any], options: EngineOptions) -> None:
     far_ends = (FarEnd("a:1", "libraries 12"), FarEnd("b:2", "libraries 34"))
     spread = replace(options, far_ends=far_ends)
-    assert "far ends a:1 (libraries 12), b:2 (libraries 34)" in identity(spread).device
+    assert "far ends a:1 (libraries 12), b:2 (libraries 34), split by the engine" in identity(spread).device
     assert identity(spread).differences(identity(replace(spread, **changed))) == ["device"]
 
 
@@ -124,6 +124,7 @@ def test_it_names_all_that_computes_elsewhere(changed: dict[str, Any], options: 
     [
         ((), ()),
         ((FarEnd("a:1", "x86_64, AMD EPYC, 2 of 2 cores, 1 thread"), FarEnd("box.lan:50052")), ()),
+        ((FarEnd("a:1", "libraries 12, memory 15.9 GiB 20/20 free + 80.0 GiB 3/20 free"), FarEnd("b:2")), ()),
         ((FarEnd("10.0.0.2:1", "libraries 12"), FarEnd("b-2:2", "RPC 7.0.0")), (3.0, 1.0)),
     ],
 )

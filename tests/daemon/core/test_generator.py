@@ -214,6 +214,28 @@ def test_where_promotion_is_required_only_promoted_drafters_draft(tmp_path):
     assert generator.standing.state != "plain"
 
 
+class FarEngine(FakeEngine):
+    """Has layers computed on another machine."""
+
+    far_ends = ("a:1",)
+
+    def gone(self):
+        return ()
+
+    def when_lost(self, call):
+        """Never is."""
+
+
+def test_what_was_promoted_on_this_machine_does_not_draft_for_a_model_over_far_ends(tmp_path):
+    wanted = replace(CONFIG, speculation=Speculation(require_promotion=True))
+    engine, pin, promotions = FarEngine(), fake_pin(), Promotions(tmp_path)
+    promotions.promote(PromotionSubject.of(pin, engine.engine, engine.lane), "scripted", {}, "", [(1, 2)])
+    made = {"controller": Eager, "promotions": promotions}
+    assert Generator(engine, pin, registry_with(drafter_of()), wanted, **made).order == ()
+    promotions.promote(PromotionSubject.of(pin, engine.engine, engine.lane, ("a:1",)), "scripted", {}, "", [(1, 2)])
+    assert Generator(engine, pin, registry_with(drafter_of()), wanted, **made).order == ("scripted",)
+
+
 def test_where_promotion_is_required_and_nobody_knows_of_any_nothing_drafts():
     wanted = replace(CONFIG, speculation=Speculation(require_promotion=True))
     generator = Generator(FakeEngine(), fake_pin(), registry_with(drafter_of()), wanted, controller=Eager)

@@ -42,6 +42,15 @@ def test_other_weights_builds_and_settings_are_others(promotions):
     assert [promotions.among(PromotionSubject.of(*other), BOTH) for other in others] == [()] * len(others)
 
 
+def test_what_was_measured_here_says_nothing_of_a_model_over_far_ends_nor_the_other_way_round(promotions):
+    spread, elsewhere = (
+        PromotionSubject.of(fake_pin(), ENGINE.engine, ENGINE.lane, far_ends) for far_ends in (("a:1",), ("b:1",))
+    )
+    assert promotions.among(spread, BOTH) == ()
+    promotions.promote(spread, "one", {}, "a receipt", [(1, 2)])
+    assert [promotions.among(where, BOTH) for where in (spread, elsewhere, SUBJECT)] == [("one",), (), ("two",)]
+
+
 @pytest.mark.parametrize(
     ("lane", "holds"),
     [

@@ -68,6 +68,12 @@ def test_one_that_serves_somebody_else_is_named_with_whom():
     assert found.devices
 
 
+def test_one_whose_process_does_not_answer_it_is_named():
+    found = seen(own(silent_s=2.4))
+    assert found.silent_s == 2.4
+    assert "a process that does not answer, since 2 s" in found.trouble
+
+
 @pytest.mark.parametrize(
     ("serve", "version", "age"),
     [
@@ -192,8 +198,15 @@ def test_all_are_looked_at_at_once_and_stay_in_order():
 def test_one_far_end_under_two_names_is_named_once():
     with far_end(own()) as endpoint:
         one, other = look([endpoint, endpoint.replace("127.0.0.1", "localhost")], 10.0, "7.0.0")
-    assert one.trouble == ""
-    assert f"is the same far end as {endpoint}" in other.trouble
+    assert (one.trouble, one.same_as, other.same_as) == ("", "", endpoint)
+    assert f'is the same far end as "{endpoint}"' in other.trouble
+
+
+def test_one_far_end_behind_two_tunnels_is_named_once():
+    one, another = own(instance="1f"), own(instance="2e")
+    with far_end(one) as endpoint, far_end(another) as other, far_end(one) as tunnel:
+        found = look([endpoint, other, tunnel], 10.0, "7.0.0")
+    assert [one.same_as for one in found] == ["", "", endpoint]
 
 
 def test_without_far_ends_nothing_is_looked_at():

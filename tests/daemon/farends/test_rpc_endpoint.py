@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pilotfish.daemon.farends.rpc_endpoint import MOST, RpcEndpoint, rpc_endpoints
@@ -40,12 +42,19 @@ def test_what_is_no_far_end_is_named(text):
 
 def test_several_keep_their_order_and_none_is_named_twice():
     assert [str(one) for one in rpc_endpoints(["b", "a:1", "b:1"])] == ["b:50052", "a:1", "b:1"]
-    with pytest.raises(ValueError, match='"B:50052" is named twice'):
-        rpc_endpoints(["b", "B:50052"])
     names = [f"far{n}" for n in range(MOST + 1)]
     assert len(rpc_endpoints(names[:-1])) == MOST
     with pytest.raises(ValueError, match="at most 16"):
         rpc_endpoints(names)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a:1", "a:1"), ("b", "B:50052"), ("localhost:7", "127.0.0.1:7"), ("127.0.0.1", "localhost"), ("b.c", "b.c.")],
+)
+def test_a_far_end_that_is_named_twice_is_said_with_both_its_names(one, other):
+    with pytest.raises(ValueError, match=f'"{re.escape(other)}" is the same far end as "{re.escape(one)}"'):
+        rpc_endpoints(["x", one, other])
 
 
 @pytest.mark.parametrize(

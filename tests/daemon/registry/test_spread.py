@@ -11,8 +11,9 @@ from pilotfish.daemon.config.types import Engine
 from pilotfish.daemon.farends.looking import FarEndSeen
 from pilotfish.daemon.farends.rpc_protocol import DeviceSeen
 from pilotfish.daemon.registry.spread import with_far_ends
-from pilotfish.hooks.errors import EngineError
+from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.hooks.types import EngineOptions, FarEnd
+from tests.fakes.rpc_servers import far_end, own
 
 OPTIONS = EngineOptions(n_ctx=512)
 ENGINE = Engine(rpc=("a:1", "b:2"), tensor_split=(1.0, 3.0), rpc_deadline_s=7)
@@ -37,7 +38,7 @@ GIB = 1 << 30
 
 def with_free(*free):
     return lambda endpoints: [
-        FarEndSeen(endpoint, devices=(DeviceSeen(free=each, total=64 * GIB),))
+        FarEndSeen(endpoint, pin="its libraries", devices=(DeviceSeen(free=each, total=64 * GIB),))
         for endpoint, each in zip(endpoints, free, strict=True)
     ]
 
@@ -55,7 +56,13 @@ def test_shares_are_named_and_the_same_while_free_memory_hardly_changes(monkeypa
 def test_where_this_machine_may_have_accelerators_libllama_shares_out(monkeypatch, gpus, platform):
     monkeypatch.setattr("pilotfish.daemon.registry.spread.accelerators.shown", lambda: gpus)
     monkeypatch.setattr("sys.platform", platform)
-    assert with_far_ends(OPTIONS, replace(ENGINE, tensor_split=()), with_free(GIB, GIB)).tensor_split == ()
+    engine = replace(ENGINE, tensor_split=())
+    spread = with_far_ends(OPTIONS, engine, with_free(48 * GIB, GIB))
+    assert spread.tensor_split == ()
+    assert spread.far_ends[0] == FarEnd("a:1", "its libraries, memory 64.0 GiB 15/20 free")
+    assert with_far_ends(OPTIONS, engine, with_free(48 * GIB + 7, GIB - 9)).far_ends == spread.far_ends
+    assert with_far_ends(OPTIONS, engine, with_free(16 * GIB, GIB)).far_ends != spread.far_ends
+    assert with_far_ends(OPTIONS, ENGINE, with_free(48 * GIB, GIB)).far_ends[0] == FarEnd("a:1", "its libraries")
 
 
 def test_without_any_nobody_is_looked_at():
@@ -65,6 +72,18 @@ def test_without_any_nobody_is_looked_at():
 def test_one_that_cannot_be_used_is_an_error_with_the_reason():
     with pytest.raises(EngineError, match="b:2 refuses connections"):
         with_far_ends(OPTIONS, ENGINE, one_missing)
+
+
+def test_two_names_for_one_are_a_mistake_of_the_config_and_none_is_missing():
+    with far_end(own()) as endpoint:
+        names = (endpoint, endpoint.replace("127.0.0.1", "localhost"))
+        with pytest.raises(ConfigError, match=f'^engine.rpc: "{names[1]}" is the same far end as "{names[0]}"'):
+            with_far_ends(OPTIONS, Engine(rpc=names, rpc_fallback=True))
+
+
+def test_two_names_that_stand_for_nothing_are_missing():
+    with pytest.raises(EngineError, match=r"one\.invalid is not known here.*; the name two\.invalid is not known here"):
+        with_far_ends(OPTIONS, Engine(rpc=("one.invalid:1", "two.invalid:1")))
 
 
 def test_a_model_loads_without_them_where_the_config_says_so(caplog):

@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.rpc, pytest.mark.model]
 
 PROMPT = "The capital of France is"
 KEYS = [
-    "pilotfish", "protocol", "fingerprint", "engine", "processor", "devices", "threads", "memory", "cache", "busy",
-    "busy_s", "sessions", "restarts",
+    "pilotfish", "instance", "protocol", "fingerprint", "engine", "processor", "devices", "threads", "memory", "cache",
+    "busy", "busy_s", "silent_s", "sessions", "restarts",
 ]  # fmt: skip
 
 

@@ -25,11 +25,13 @@ class Repeating:
     """In the place of a `FarProcess`."""
 
     protocol = "7.0.0"
+    silent_s = 0.0
     about = {"engine": "llama.cpp", "fingerprint": "f", "threads": 3}  # noqa: RUF012 - nobody changes it
 
     def __init__(self) -> None:
         self.gone = asyncio.Event()
         self.writers: list[asyncio.StreamWriter] = []
+        self.clings = False  # to near ends that have ended
 
     async def listen(self) -> Repeating:
         self._server = await asyncio.start_server(self._repeat, "127.0.0.1", 0)
@@ -43,17 +45,22 @@ class Repeating:
         await self.gone.wait()
         return "ended by signal 9"
 
-    async def stop(self) -> None:
+    def kill(self) -> None:
         self._server.close()
         for writer in self.writers:
             writer.close()
         self.gone.set()
+
+    async def stop(self) -> None:
+        self.kill()
 
     async def _repeat(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 16):
                 writer.write(data)
+        if self.clings:
+            await self.gone.wait()
         writer.close()
 
 
@@ -108,9 +115,10 @@ async def test_health_says_who_is_served():
     listening = Listening(60)
     async with listening() as at:
         assert (await health(at))[1] == {
-            "pilotfish": (await health(at))[1]["pilotfish"], "protocol": "7.0.0", "fingerprint": "f",
+            "pilotfish": (await health(at))[1]["pilotfish"], "instance": listening.host.instance,
+            "protocol": "7.0.0", "fingerprint": "f",
             "engine": "llama.cpp", "processor": "one processor", "devices": DEVICES, "threads": 3, "memory": 1 << 20,
-            "cache": False, "busy": "", "busy_s": 0.0, "sessions": 0, "restarts": 0,
+            "cache": False, "busy": "", "busy_s": 0.0, "silent_s": 0.0, "sessions": 0, "restarts": 0,
         }  # fmt: skip
         reader, writer = await arrive(at)
         await reader.readexactly(len(HELLO))
@@ -161,6 +169,66 @@ async def test_a_process_that_ended_is_started_again_and_who_was_served_is_told(
         writer.close()
     assert "ended by signal 9; it is started again" in caplog.text
     assert ("no memory; the next try" in caplog.text) == bool(failures)
+
+
+async def test_a_process_that_hangs_is_ended_once_it_serves_nobody():
+    listening = Listening(60)
+    async with listening() as at:
+        reader, writer = await arrive(at)
+        await reader.readexactly(len(HELLO))
+        (process,) = listening.processes
+        process.silent_s = 4.0
+        assert (await health(at))[1]["silent_s"] == 4.0
+        assert not process.gone.is_set()  # whom it serves knows how long to wait
+        writer.close()
+        await until(process.gone.is_set)
+
+
+async def test_one_that_serves_nobody_may_leave_a_question_unanswered_for_a_moment():
+    listening = Listening(60)
+    async with listening() as at:
+        listening.processes[0].silent_s = 1.0
+        assert (await health(at))[0] == 200
+        listening.processes[0].silent_s = 4.0
+        assert (await health(at))[0] == 503
+
+
+@pytest.mark.parametrize(("silent", "seconds"), [(0.0, 0.05), (4.0, 600.0)], ids=["in time", "and hangs"])
+async def test_a_process_that_does_not_let_a_near_end_go_is_ended(monkeypatch, silent, seconds):
+    monkeypatch.setattr(far_host, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(far_host, "LET_GO", seconds)
+    listening = Listening(60)
+    async with listening() as at:
+        listening.processes[0].clings = True
+        listening.processes[0].silent_s = silent
+        reader, writer = await arrive(at)
+        await reader.readexactly(len(HELLO))
+        writer.close()
+        reader, writer = await arrive(at)
+        assert await reader.readexactly(len(HELLO)) == HELLO
+        assert len(listening.processes) == 2
+        writer.close()
+
+
+async def test_a_process_that_hangs_is_ended_before_anybody_meets_it(monkeypatch):
+    monkeypatch.setattr(far_host, "PULSE", 0.01)
+    listening = Listening(60)
+    async with listening():
+        listening.processes[0].silent_s = 4.0
+        await until(listening.processes[0].gone.is_set)
+
+
+async def test_a_process_that_hangs_under_what_is_sent_to_it_is_ended_in_the_end(monkeypatch):
+    """What it has not taken hides whether the near end is still there."""
+    monkeypatch.setattr(far_host, "PULSE", 0.01)
+    listening = Listening(60)
+    async with listening() as at:
+        reader, writer = await arrive(at)
+        await reader.readexactly(len(HELLO))
+        listening.processes[0].silent_s = 61.0
+        assert await end_of(reader)
+        writer.close()
+    assert listening.processes[0].gone.is_set()
 
 
 async def test_while_there_is_no_process_health_is_not_well(monkeypatch):

@@ -12,6 +12,7 @@ from pilotfish.daemon.processes.ports import free_port
 from pilotfish.daemon.rpchost import far_process
 from pilotfish.daemon.rpchost.far_process import FarProcess
 from pilotfish.hooks.errors import EngineError
+from tests.waiting import until
 
 SERVES = """
 import json, socketserver, struct, sys, threading
@@ -50,6 +51,7 @@ async def test_one_that_does_not_answer_has_what_it_had(monkeypatch):
     process = await started()
     os.kill(process.pid, signal.SIGSTOP)
     assert await process.devices() == [{"free": 9}]
+    assert process.silent_s >= 0.05
     await process.stop()  # also one that is stopped
     assert await process.ended() == "ended by signal 9"
 
@@ -60,4 +62,28 @@ async def test_one_that_does_not_answer_has_what_it_had(monkeypatch):
 )
 async def test_one_that_does_not_come_up_is_an_error_with_its_last_words(program):
     with pytest.raises(EngineError, match=r"the far end's process ended with code 1: no (such device|port)"):
+        await started(program)
+
+
+async def test_one_that_answers_again_is_silent_no_more(monkeypatch):
+    monkeypatch.setattr(far_process, "ANSWER_SECONDS", 0.05)
+    process = await started()
+    os.kill(process.pid, signal.SIGSTOP)
+    await process.devices()
+    os.kill(process.pid, signal.SIGCONT)
+    await until(lambda: not process.silent_s)
+    await process.stop()
+
+
+NEVER_GREETS = SERVES.replace("self.request.sendall(", "threading.Event().wait(60), id(")
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import time; time.sleep(60)", "print('{\"devices\": []}', flush=True); input()", NEVER_GREETS],
+    ids=["says nothing", "does not listen", "does not greet"],
+)
+async def test_one_that_never_answers_is_given_up(monkeypatch, program):
+    monkeypatch.setattr(far_process, "START_SECONDS", 0.5)
+    with pytest.raises(EngineError, match=r"did not answer within 0\.5 s of its start, and was ended"):
         await started(program)

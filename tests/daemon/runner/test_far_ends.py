@@ -180,6 +180,15 @@ def test_far_ends_that_hang_are_given_up_after_the_deadline(place):
     assert f"were silent for {DEADLINE} s" in message
 
 
+def test_one_whose_process_alone_hangs_is_given_up_as_soon_and_has_another_for_the_next_load(place):
+    with loaded(place) as server:
+        message = interrupted(server, place.ends[0].child.suspend)
+    assert f"were silent for {DEADLINE} s" in message
+    place.ends[0].wait_until_free()
+    with loaded(place) as server:
+        assert ids(server, temperature=0)
+
+
 def test_a_runner_that_is_told_to_end_does_so_although_a_far_end_hangs(place):
     configure(place, "cache_disk_mib = 64")  # so that there is something to be read from there
     with loaded(place) as server:

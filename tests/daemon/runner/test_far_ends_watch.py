@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,16 @@ def busy(far_ends):
 def silent(far_ends):
     """The first one computes, the others do not answer."""
     return [*busy(far_ends[:1]), *(FarEndSeen(far_end, trouble="it does not answer") for far_end in far_ends[1:])]
+
+
+def stuck(seconds):
+    """Hosts that serve somebody, and of the second one the process has not answered for so long."""
+
+    def look(far_ends):
+        first, second = busy(far_ends)
+        return [first, replace(second, silent_s=seconds)]
+
+    return look
 
 
 class Hanging(ScriptedGenerator):
@@ -113,6 +124,17 @@ async def test_far_ends_that_are_silent_while_something_is_computed_are_given_up
     await asyncio.wait_for(watching, SECONDS)
     assert not looks
     assert "a:1, b:2 were silent" in await ended(thread, job)
+
+
+async def test_one_whose_process_is_stuck_is_given_up_although_its_host_is_there(hanging):
+    thread, generator = hanging
+    job = thread.submit(REQUEST)
+    await asyncio.to_thread(generator.inside.wait, SECONDS)
+    looks = [stuck(1.0), stuck(3.1)]
+    watching = watch_far_ends(thread, Far(), 0.2, 0.01, lambda far_ends: looks.pop(0)(far_ends))
+    await asyncio.wait_for(watching, SECONDS)
+    assert not looks
+    assert "rpc_deadline_s" not in await ended(thread, job)
 
 
 async def test_far_ends_that_say_they_compute_are_waited_for_much_longer_and_not_for_ever(hanging):

@@ -9,17 +9,21 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pilotfish.daemon.certify.left_to_stock import Left
+from pilotfish.daemon.config.types import Engine
+from pilotfish.daemon.processes.ports import free_port
 from pilotfish.daemon.runner import lifetime, loading, main
 from pilotfish.daemon.runner.floor import NO_FLOOR, StockServer
 from pilotfish.daemon.runner.gain import NothingToGain
 from pilotfish.daemon.runner.launch_arguments import parse
 from pilotfish.hooks.errors import BrokenModel, EngineError
 from tests.daemon.runner.scripted import ScriptedGenerator, card
+from tests.fakes.rpc_servers import far_end, own
 
 
 class RecordingFloor:
@@ -32,6 +36,9 @@ class RecordingFloor:
 
     def stock(self) -> None:
         return None
+
+    def crashed(self, model):
+        return ""
 
     def leave(self, launch, config, left):
         self.events.append((launch.model, left.reason, left.until is not None))
@@ -78,6 +85,42 @@ def test_a_load_that_ends_well_is_told_to_it_before_the_runner_is_ready(monkeypa
     assert main._load(parse(["--model", "/m", "--port", "1"]), main._configured(floor), ready, floor) == loaded
     assert floor.events == ["loading /m", "loaded"]
     assert ready.is_set()
+
+
+def load_over(endpoint, floor, monkeypatch):
+    """Load with that far end, or without it where it is missing; what the load was told of far ends."""
+    generator, told = ScriptedGenerator(), []
+
+    def load(launch, settings, state_dir, options, **named):
+        told.extend(far_end.endpoint for far_end in options.far_ends)
+        return generator, card(generator.engine)
+
+    monkeypatch.setattr(loading, "load", load)
+    settings = replace(main._configured(floor), engine=Engine(rpc=(endpoint,), rpc_fallback=True))
+    main._load(parse(["--model", "/m", "--port", "1"]), settings, threading.Event(), floor)
+    return told
+
+
+def test_a_load_that_falls_back_from_its_far_ends_counts_as_any_other_here(monkeypatch):
+    floor = RecordingFloor()
+    assert load_over(f"127.0.0.1:{free_port()}", floor, monkeypatch) == []
+    assert floor.events == ["loading /m", "loaded"]
+
+
+def test_a_load_over_far_ends_is_none_of_the_floors(monkeypatch):
+    floor = RecordingFloor()
+    monkeypatch.setattr(floor, "crashed", lambda model: "the last 2 loads crashed")
+    with far_end(own()) as endpoint:
+        assert load_over(endpoint, floor, monkeypatch) == [endpoint]
+    assert floor.events == []
+
+
+def test_after_crashes_here_a_load_does_not_fall_back_again(monkeypatch):
+    floor = RecordingFloor()
+    monkeypatch.setattr(floor, "crashed", lambda model: "the last 2 loads crashed")
+    with pytest.raises(EngineError, match="/m is not loaded here without its far ends: the last 2 loads crashed"):
+        load_over(f"127.0.0.1:{free_port()}", floor, monkeypatch)
+    assert floor.events == []
 
 
 async def test_a_server_that_cannot_be_set_up_is_a_failure_although_the_model_is_loaded(monkeypatch):
