@@ -70,7 +70,7 @@ test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-s
 rpc: $(RPC)/.done ## Build libllama with RPC, for models on several machines (a download of 76 MB, then seconds)
 
 test-rpc: .venv/.test rpc ## Run the tests of models that are split over far ends
-	PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m "rpc and not ollama and not long" $(call marked,rpc)
+	PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) --dist worksteal -m "rpc and not ollama and not long" $(call marked,rpc)
 
 test-prometheus: .venv/.test ## Run the tests of dashboard and alerts on a real Prometheus
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
