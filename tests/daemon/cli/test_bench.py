@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from pilotfish.daemon.cli import cli
 from pilotfish.daemon.cli.bench import few
-from pilotfish.daemon.lab import bench_systems, llama_server
+from pilotfish.daemon.lab import bench_systems, benchmark, llama_server
 from pilotfish.daemon.lab.workloads import Workload
 from pilotfish.hooks.errors import EngineError, UsageError
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
@@ -38,6 +38,7 @@ def bench(tmp_path, monkeypatch, smollm2_path):
     monkeypatch.delenv(llama_server.ENVIRONMENT, raising=False)
     monkeypatch.setattr(llama_server, "BUILT", tmp_path / "none")
     monkeypatch.setattr(bench_systems, "RUNNER", (str(as_program(tmp_path)),))
+    monkeypatch.setattr(benchmark, "SETTLE", 0.0)  # these servers have no threads that would have to go to sleep
     (tmp_path / "workloads.json").write_text(json.dumps(WORKLOADS))
 
     def run(*words: str, **options: object):

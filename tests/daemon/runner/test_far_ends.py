@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from pilotfish.daemon.processes.ports import free_port
+from tests.fakes.state import keep_lanes, with_known_lanes
 from tests.far_ends import RunningFarEnd, far_end, rpc_folder
 from tests.server_processes import SHIMMED_RUNNER, ServerProcess, running, spawn
 from tests.waiting import SECONDS, wait_until
@@ -36,8 +37,16 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningFarEn
         yield [first, second]
 
 
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What was found out about the model over these far ends, so that it is not checked at every load."""
+    return with_known_lanes(tmp_path_factory.mktemp("known"))
+
+
 @pytest.fixture
-def place(tmp_path: Path, quantized: Callable[[str], Path], ends: list[RunningFarEnd]) -> Iterator[SimpleNamespace]:
+def place(
+    tmp_path: Path, quantized: Callable[[str], Path], ends: list[RunningFarEnd], known: Path
+) -> Iterator[SimpleNamespace]:
     """Two far ends, a model, and what a runner is started with."""
     stock = tmp_path / "llama-server"
     stock.write_text(f"#!/bin/sh\ntouch {tmp_path / 'became-stock'}\n")
@@ -46,12 +55,13 @@ def place(tmp_path: Path, quantized: Callable[[str], Path], ends: list[RunningFa
         end.wait_until_free()
     found = SimpleNamespace(folder=tmp_path, model=quantized("Q4_0"), ends=ends)
     found.environment = {
-        "PILOTFISH_STATE": str(tmp_path / "state"),
+        "PILOTFISH_STATE": str(with_known_lanes(tmp_path / "state", known)),
         "PILOTFISH_CONFIG": str(tmp_path / "pilotfish.toml"),
         "PILOTFISH_STOCK": str(stock),
     }
     configure(found)
     yield found
+    keep_lanes(tmp_path / "state", known)
     assert not (tmp_path / "became-stock").exists()
 
 
@@ -203,7 +213,8 @@ def test_a_runner_that_is_told_to_end_does_so_although_a_far_end_hangs(place):
 
 def test_one_that_hangs_while_the_loaded_model_is_checked_ends_the_load(place):
     log = place.folder / "runner.log"
-    server = spawn(SHIMMED_RUNNER, place.model, log, "-c", CONTEXT, "-t", "1", env=place.environment)
+    unknown = {**place.environment, "PILOTFISH_STATE": str(place.folder / "nothing-known")}
+    server = spawn(SHIMMED_RUNNER, place.model, log, "-c", CONTEXT, "-t", "1", env=unknown)
     server.http.close()
     wait_until(lambda: "sched_reserve: reserve took" in log.read_text(), "it is not loaded", SECONDS)
     place.ends[0].pause()

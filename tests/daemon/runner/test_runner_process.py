@@ -35,7 +35,8 @@ def until_idle(server):
 
 
 def test_it_listens_while_it_loads_and_says_so(smollm2_path, state, tmp_path):
-    server = spawn(RUNNER, smollm2_path, tmp_path / "log", *SETTINGS, env=state)
+    checking = {"PILOTFISH_STATE": str(tmp_path), "PILOTFISH_CHECK_SECONDS": "1"}  # a lane that is known loads at once
+    server = spawn(RUNNER, smollm2_path, tmp_path / "log", *SETTINGS, env={**state, **checking})
     try:
         seen = set()
 
