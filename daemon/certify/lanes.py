@@ -286,15 +286,22 @@ def affordable(offer: Offer, measured: Measured) -> bool:
 
 
 def ranked(found: Sequence[Offer]) -> list[Offer]:
-    """Best first: the lowest expected time relative to stock; of equal ones stock's ids, then the most widths."""
+    """Best first: the lowest expected time relative to stock; of equal ones stock's ids, then those that hold in every
+    context, then the most widths."""
     left, order = list(found), []
     while left:
         best = min(offer.ratio for offer in left)
         near = [offer for offer in left if offer.ratio <= NEAR * best]
-        near.sort(key=lambda offer: (offer.lane.parity is not Parity.STOCK, -len(offer.lane.widths)))
+        near.sort(key=_preference)
         order.append(near[0])
         left.remove(near[0])
     return order
+
+
+def _preference(offer: Offer) -> tuple[bool, bool, int]:
+    """A sort key among lanes of one price. Prices are of short contexts, which most answers leave behind."""
+    lane = offer.lane
+    return lane.parity is not Parity.STOCK, lane.max_context is not None, -len(lane.widths)
 
 
 def ranges(widths: Sequence[int]) -> str:

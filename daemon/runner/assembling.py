@@ -16,7 +16,13 @@ from pilotfish.daemon.drafters.promotions import Promotions
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.runner.conversation_memory import keep_conversations, remember_conversations
 from pilotfish.daemon.runner.described_model import Described, described
-from pilotfish.daemon.runner.gain import NothingToGain, awaits_certificate, demand_company, demand_drafts
+from pilotfish.daemon.runner.gain import (
+    NothingToGain,
+    awaits_certificate,
+    demand_company,
+    demand_drafts,
+    demand_price,
+)
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.long_prompts import read_long_prompts
 from pilotfish.daemon.runner.model_card import ModelCard
@@ -31,8 +37,8 @@ _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTarget:
-    """An engine that loaded `pin`, and how it came to be the one. `before` are the bytes that the process held before,
-    `job` is what would certify the model."""
+    """An engine that loaded `pin`, and how it came to be the one: before it, `plain` had loaded it and found no lane.
+    `before` are the bytes that the process held before, `job` is what would certify the model."""
 
     pin: TargetPin
     registry: Registry
@@ -42,6 +48,7 @@ class LoadedTarget:
     engine: TargetEngine
     before: int
     job: str
+    plain: Attempt | None = None
 
 
 def assembled(
@@ -82,6 +89,7 @@ def _tell(loaded: LoadedTarget, *, certified: bool) -> None:
 def _demand_gain(generator: Generator, loaded: LoadedTarget) -> None:
     awaited = awaits_certificate(loaded.engine.lane.parity, loaded.job)
     try:
+        demand_price(loaded.made, loaded.engine.lane, loaded.found, plain=loaded.plain, job=loaded.job)
         demand_company(loaded.engine, loaded.made, loaded.found, job=loaded.job)
         demand_drafts(generator.standing, loaded.found, awaited=awaited, job=loaded.job)
     except NothingToGain:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pilotfish.daemon.certify.certificate import CertificateStore
 from pilotfish.daemon.certify.left_to_stock import DAY, Left
 from pilotfish.daemon.certify.lookup import Attempt, LaneLookup
+from pilotfish.daemon.config.types import STOCK_ENGINE
 from pilotfish.daemon.drafters.admission import size
 from pilotfish.daemon.drafters.memory_bounds import CPU, bounds_for
 from pilotfish.daemon.registry import accelerators
@@ -120,10 +121,30 @@ def demand_company(engine: TargetEngine, attempt: Attempt, found: LaneLookup, *,
     joined = engine.together(engine.lane.widths[0]) if isinstance(engine, VerifiesTogether) else 1
     if joined < slots:
         why = f"{slots} requests at once would take {-(-slots // joined)} forwards a step in its lane, and 1 with stock"
-        nothing = _nothing(f"{why}; `pilotfish certify --parallel {slots}` looks for another lane", job=job)
-        if nothing.left is not None and (not job or switched_off("PILOTFISH_CERTIFY")):
-            nothing.left = replace(nothing.left, until=nothing.left.since + DAY)
-        raise nothing
+        raise _until_priced(f"{why}; `pilotfish certify --parallel {slots}` looks for another lane", job)
+
+
+def demand_price(attempt: Attempt, lane: Lane, found: LaneLookup, *, plain: Attempt | None, job: str = "") -> None:
+    """Raise NothingToGain for a lane of another engine than stock's, found at load, where that one has none: `plain`.
+
+    Its drafts may gain, but its plain steps may take longer than stock's, and nobody has measured that: floats do, by a
+    third. A certificate does, also one of a model like this in the same setting. As with `demand_company`.
+    """
+    stock = plain is not None and plain.verifier.name == STOCK_ENGINE and attempt.verifier.name != STOCK_ENGINE
+    if stock and attempt.lane is None and lane.max_width > 1 and lane.setting != found.priced:
+        engine = attempt.verifier.name
+        why = f"{STOCK_ENGINE} decodes it plainly, and what {engine} takes for a step is not measured yet"
+        raise _until_priced(
+            f'{why}: `pilotfish certify` does, and `[engine] choice = "{engine}"` takes it as it is', job
+        )
+
+
+def _until_priced(why: str, job: str) -> NothingToGain:
+    """It holds until `job` was done; for a day where nobody does it."""
+    nothing = _nothing(why, job=job)
+    if nothing.left is not None and (not job or switched_off("PILOTFISH_CERTIFY")):
+        nothing.left = replace(nothing.left, until=nothing.left.since + DAY)
+    return nothing
 
 
 def awaits_certificate(parity: Parity, job: str) -> bool:

@@ -80,7 +80,7 @@ def load(
             opening()
             return attempt.verifier.load(pin, attempt.lane, options)
 
-    made, engine = _first_that_gains(found.attempts, pin, options, registry, loaded)
+    made, engine, plain = _first_that_gains(found.attempts, pin, options, registry, loaded)
     budget = 0 if options.far_ends else config.engine.certify_budget_s  # a far end serves one process at a time
     wanted = _worth_certifying(found, budget, pin, state_dir)
     names = [verifier.name for verifier in verifiers]
@@ -88,7 +88,7 @@ def load(
     # Imported now: while the engine's library was at work, the server's thread imported nearly all of it.
     from pilotfish.daemon.runner.assembling import LoadedTarget, assembled
 
-    target = LoadedTarget(pin, registry, options, found, made, engine, before, job)
+    target = LoadedTarget(pin, registry, options, found, made, engine, before, job, plain)
     return assembled(target, launch, config, state_dir, must_gain=must_gain)
 
 
@@ -124,8 +124,9 @@ def _first_that_gains(
     options: EngineOptions,
     registry: Registry,
     loaded: Callable[[Attempt], TargetEngine],
-) -> tuple[Attempt, TargetEngine]:
-    """The first engine whose lane is wider than one token; where none has such a lane, one that loads the model.
+) -> tuple[Attempt, TargetEngine, Attempt | None]:
+    """The first engine whose lane is wider than one token; where none has such a lane, one that loads the model. With
+    the first one that has none.
 
     Raises what the first engine raised when none loads it, and NothingToGain as `load`.
     """
@@ -140,12 +141,12 @@ def _first_that_gains(
                 _let_others_know(attempt.verifier, pin, options, registry, error)
             continue
         if engine.lane.max_width > 1 or attempt.lane is not None or attempt is attempts[-1]:
-            return attempt, engine
+            return attempt, engine, plain
         log.info("%s: engine %s decodes it plainly: %s", pin.name, attempt.verifier.name, engine.lane.reason)
         plain = plain or attempt
         engine.close()
     if plain is not None:
-        return plain, loaded(plain)
+        return plain, loaded(plain), plain
     assert first is not None
     raise first
 

@@ -135,6 +135,12 @@ def test_the_lowest_expected_time_wins_and_stocks_ids_among_equals() -> None:
     assert [offer.lane.name for offer in ranked([slow, fast, near])] == ["near", "fast", "slow"]
 
 
+def test_of_lanes_with_one_price_one_that_ends_early_comes_last() -> None:
+    whole = Offer(Lane("whole", (1, 2, 3), EngineSetting()), 0.95, 1.0)
+    ends = Offer(Lane("ends", (1, 2, 3, 4, 8), EngineSetting(), max_context=256), 0.94, 1.0)
+    assert [offer.lane.name for offer in ranked([ends, whole])] == ["whole", "ends"]
+
+
 def test_a_lane_knows_how_wide_a_forward_may_be_near_its_end() -> None:
     lane = Lane("x", (1, 2, 4, 8), max_context=100)
     assert [lane.widest_at(position) for position in (10, 93, 94, 97, 100, 5000)] == [8, 8, 4, 4, 1, 1]

@@ -27,12 +27,14 @@ from pilotfish.daemon.runner.gain import (
     demand_device,
     demand_drafts,
     demand_memory,
+    demand_price,
 )
 from pilotfish.daemon.runner.launch_arguments import Launch
 from pilotfish.daemon.runner.loading import load
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.types import EngineOptions, EngineSetting, Footprint, Lane, Parity
 from pilotfish.manifests.pins import pin_file
+from pilotfish.plugins.verifiers.ik import IkVerifier
 from pilotfish.plugins.verifiers.llama import LlamaVerifier
 from tests.engines import VERIFIERS
 from tests.fakes.measured import certificate_of
@@ -110,6 +112,22 @@ def test_a_lane_with_a_price_for_as_many_requests_is_not_judged_by_their_forward
     engine, attempt, found = loaded(slots=4, joins=1)
     demand_company(engine, replace(attempt, lane=engine.lane), found)
     demand_company(*loaded(slots=4, joins=1, priced=engine.lane.setting))
+
+
+def test_what_another_engine_takes_for_a_step_is_to_be_known_where_stocks_has_no_lane(monkeypatch):
+    monkeypatch.delenv("PILOTFISH_CERTIFY", raising=False)
+    plain, other = Attempt(LlamaVerifier()), Attempt(IkVerifier())
+    lane = FakeEngine().lane
+    found = LaneLookup((plain, other))
+    with pytest.raises(NothingToGain, match="what ik takes for a step is not measured yet") as raised:
+        demand_price(other, lane, found, plain=plain, job="a job")
+    assert raised.value.left is not None
+    assert (raised.value.left.due, raised.value.left.until) == (True, None)
+    demand_price(other, lane, replace(found, priced=lane.setting), plain=plain)
+    demand_price(replace(other, lane=lane), lane, found, plain=plain)
+    demand_price(other, replace(lane, widths=(1,)), found, plain=plain)
+    demand_price(other, lane, LaneLookup((other,)), plain=None)
+    demand_price(plain, lane, found, plain=other)
 
 
 class Sized:
