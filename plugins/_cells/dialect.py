@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -150,6 +151,10 @@ class Dialect(Protocol):
 
     def on_processor(self, options: EngineOptions) -> bool:
         """Whether every layer is computed by this machine's processor, so that all run the same code."""
+        ...
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Meanwhile the library's own log says nothing to those who read of the model that was opened first."""
         ...
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> Model:

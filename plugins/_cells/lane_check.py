@@ -49,7 +49,6 @@ ALONE = "its matrices of floats are multiplied in another way for one row alone"
 PADDED = 2  # rows of a plain step where one alone differs from all wider forwards
 PAD_MOST = 1.05  # of a single step is what a padded one may take: experts of a repeated token are read once
 PAD_TURNS = 4
-HURRY = 0.5  # of the budget is for a model of which a part tells the rest
 _SEED = 11
 
 
@@ -196,7 +195,8 @@ class _Check(CheckTime):
         if self._estimate(widths):
             self._feed_prefix(SHORTEST)  # which says what longer ones take
         if self.hurried and len(self._affordable(widths, self._lengths)) < len(widths):
-            self._budget, self.hurried = HURRY * self._budget, False
+            self.hurried = False
+            self._hurry()
         chosen, planned = self._plan(widths)
         self._rewritten = planned if planned == self._lengths else ()
         self._untried.update(set(widths) - set(chosen))

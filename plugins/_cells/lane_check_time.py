@@ -9,6 +9,7 @@ from pilotfish.plugins._cells.context import CellContext, IdArray
 SHORTEST = 16  # tokens instead of the shorter length, for models too large for it
 CELLS = 32  # rewritten in narrow blocks for the second question; at 270 tokens one of them straddles cell 256
 PATIENCE = 6.0  # times the budget, on a busy machine
+HURRY = 0.5  # of the budget is for a model of which a part tells the rest
 STEPS_AFAR = 200.0  # of a model on other machines: all that a check compares takes so many steps, by the prices here
 MOST_AFAR = 60.0  # seconds of budget, however long such a step takes
 PATIENCE_AFAR = 3.0
@@ -46,6 +47,11 @@ class CheckTime:
     def _begin(self) -> None:
         """The budget counts from now on."""
         self._started = self._clock()
+        self._deadline = self._started + PATIENCE * self._budget
+
+    def _hurry(self) -> None:
+        """A part of the model tells the rest: less is to be spent on the whole."""
+        self._budget *= HURRY
         self._deadline = self._started + PATIENCE * self._budget
 
     def _seen(self, step: float) -> None:

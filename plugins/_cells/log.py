@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pilotfish.hooks.errors import ConfigError
@@ -37,6 +38,15 @@ class EngineLog:
         words = "; ".join(line.strip() for line in self._tail if line.strip())
         self._tail.clear()
         return words or f"{self._library} gave no reason"
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """To the logger meanwhile: what is said of another model is not for whoever reads of this one."""
+        before, self.target = self.target, "logger"
+        try:
+            yield
+        finally:
+            self.target = before
 
     def write(self, level: int, text: bytes, _user: object) -> None:
         """To stderr byte for byte, as llama-server would print it, or to the logger.

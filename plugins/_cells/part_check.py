@@ -49,7 +49,7 @@ def looked_at_further(
         if part is None:
             return found
         try:
-            with _context(dialect, part, setting, options, whole) as context:
+            with dialect.aside(), _context(dialect, part, setting, options, whole) as context:
                 experts = dialect.experts(pin) > 0
                 seen = check(context, candidates, experts=experts, padding_pays=pays)
         except (PilotfishError, OSError) as error:

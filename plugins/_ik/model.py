@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,9 @@ class IkDialect:
 
     def on_processor(self, options: EngineOptions) -> bool:
         return options.gpu_layers == 0 or not accelerators(options.state_dir)
+
+    def aside(self) -> AbstractContextManager[None]:
+        return log.aside()
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> IkModel:
         check_model(pin, setting, options.state_dir)

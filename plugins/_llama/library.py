@@ -21,10 +21,11 @@ except (OSError, RuntimeError) as error:
         f"{error}: llama-cpp-python was installed without a library that loads; --force-reinstall builds one"
     ) from error
 
-__all__ = ["engine_pin", "last_words", "lib", "library_folder", "send_log_to", "settle_log"]
+__all__ = ["engine_pin", "last_words", "lib", "library_folder", "log_aside", "send_log_to", "settle_log"]
 
 _log = EngineLog("libllama", "pilotfish.llama")
 last_words = _log.last_words
+log_aside = _log.aside
 
 
 def send_log_to(target: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,9 @@ class MLXDialect:
 
     def on_processor(self, options: EngineOptions) -> bool:
         return False  # what a part would tell is told for models in GGUF
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> MLXTarget:
         return MLXTarget(pin, mx.Device(mx.cpu) if options.gpu_layers == 0 else self._device)

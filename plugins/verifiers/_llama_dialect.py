@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pilotfish.plugins._cells.snapshots import snapshots_for
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.devices import accelerators
 from pilotfish.plugins._llama.far_ends import COMPUTING, FarEnds, far_ends_of
-from pilotfish.plugins._llama.library import engine_pin, lib
+from pilotfish.plugins._llama.library import engine_pin, lib, log_aside
 from pilotfish.plugins._llama.model import (
     BLOCK_ROOM,
     STOCK,
@@ -119,6 +120,9 @@ class LlamaDialect:
 
     def on_processor(self, options: EngineOptions) -> bool:
         return options.gpu_layers == 0 or not accelerators()
+
+    def aside(self) -> AbstractContextManager[None]:
+        return log_aside()
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> LlamaModel:
         far_ends = far_ends_of(options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,6 +59,9 @@ class RefusingDialect:
 
     def on_processor(self, options: EngineOptions) -> bool:
         return True
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def open(self, pin: TargetPin, setting: EngineSetting, options: EngineOptions) -> RefusingDialect:
         return self
