@@ -27,7 +27,7 @@ log = logging.getLogger("pilotfish.manifests")
 
 FOLDER = "first-blocks"  # in the state folder
 MOST = 0.5  # of the weights: more would save too little
-ROOM = 2  # times the file that must be free on the disk
+ROOM = 2  # times the file that must be free, on the disk and in memory
 
 ALIKE = frozenset({"gemma", "granite", "llama", "mistral3", "phi2", "qwen2", "qwen2moe", "qwen3", "qwen3moe"})
 """Architectures whose blocks differ in nothing but their matrices: no windows here and there, no states."""
@@ -81,8 +81,11 @@ def _written(path: Path, cut: CutModel) -> bool:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _tidy(path.parent)
-        if shutil.disk_usage(path.parent).free < ROOM * cut.size:
-            log.info("%s: no room for %d bytes of first blocks", path.parent, cut.size)
+        free = min(shutil.disk_usage(path.parent).free, psutil.virtual_memory().available)
+        if free < ROOM * cut.size:
+            log.info(
+                "no room for %d bytes of first blocks in %s or in memory: %d are free", cut.size, path.parent, free
+            )
             return False
         cut.write(path)
     except (OSError, ValueError) as error:

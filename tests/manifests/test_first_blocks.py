@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
+import psutil
 import pytest
 
 from pilotfish.hooks.types import TargetPin
@@ -61,11 +63,15 @@ class Usage(NamedTuple):
     free: int
 
 
-def test_without_room_on_the_disk_the_model_is_left_whole(
-    tmp_path: Path, pin_of: Callable[[Path], TargetPin], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["disk", "memory"])
+def test_without_room_the_model_is_left_whole(
+    what: str, tmp_path: Path, pin_of: Callable[[Path], TargetPin], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin = pinned(tmp_path / "model.gguf", pin_of)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100, 90, 10))
+    if what == "disk":
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100, 90, 10))
+    else:
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10))
     with first_blocks(pin, tmp_path) as part:
         assert part is None
 

