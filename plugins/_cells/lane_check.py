@@ -105,7 +105,7 @@ def check(
         return LaneCheck((1,), False, f"a context of {context.cells} tokens leaves no room for the check")
     context.clear()
     try:
-        seconds = _seconds() if budget is None else budget
+        seconds = allowed_seconds() if budget is None else budget
         checking = _Check(context, max(ROWS, *candidates), lengths, seconds, clock, experts=experts, afar=afar)
         checking.hurried, checking.padding_pays = hurried, padding_pays or checking.padding_pays
         return checking.run(candidates, alone=alone)
@@ -113,7 +113,8 @@ def check(
         context.clear()
 
 
-def _seconds() -> float:
+def allowed_seconds() -> float:
+    """What a check may take on a quiet machine. Raises ConfigError."""
     text = os.environ.get(BUDGET_VARIABLE, "")
     try:
         return max(0.0, float(text or BUDGET))

@@ -19,13 +19,16 @@ from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.manifests.first_blocks import FirstBlocks, first_blocks
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.dialect import Dialect
-from pilotfish.plugins._cells.lane_check import LaneCheck, check, padding_pays
+from pilotfish.plugins._cells.lane_check import LaneCheck, allowed_seconds, check, padding_pays
 from pilotfish.plugins._cells.watched_context import WatchedContext
 
 log = logging.getLogger("pilotfish.verifiers")
 
 CELLS = 1024  # of context that the first blocks get, unless the model has fewer
 PADDING_SECONDS = 1.0
+TIMES = (
+    3.0  # the seconds of an ordinary check: a result that is whole is remembered, one that is not is waited for again
+)
 
 
 def looked_at_further(
@@ -51,7 +54,8 @@ def looked_at_further(
         try:
             with dialect.aside(), _context(dialect, part, setting, options, whole) as context:
                 experts = dialect.experts(pin) > 0
-                seen = check(context, candidates, experts=experts, padding_pays=pays)
+                budget = TIMES * allowed_seconds()
+                seen = check(context, candidates, budget=budget, experts=experts, padding_pays=pays)
         except (PilotfishError, OSError) as error:
             log.warning("%s: its first blocks tell nothing: %s", pin.name, error)
             return found
