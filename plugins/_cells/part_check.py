@@ -69,7 +69,7 @@ def looked_at_further(
 def _context(
     dialect: Dialect, part: FirstBlocks, setting: EngineSetting, options: EngineOptions, whole: CellContext
 ) -> Iterator[CellContext]:
-    options = replace(options, n_ctx=min(CELLS, whole.cells), slots=1)
+    options = replace(options, n_ctx=min(CELLS, whole.cells), slots=1, state_dir=None)  # nothing to remember of it
     model = dialect.open(part.pin, setting, options)
     try:
         context, watch = model.watched(setting, options, whole.max_width)
