@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pilotfish.daemon.config.reader import to_table
@@ -123,6 +123,7 @@ class Governor:
     def report(self, runner_id: str, report: Report) -> None:
         """A runner says how it is doing. Raises RequestError for one that is not connected."""
         runner = self._connected(runner_id)
+        report = replace(report, totals=report.totals.in_ticks())  # as the sums have them, which are compared with it
         for kind, text in differences(runner.report, report):
             self._happened(kind, runner.registration.model, text)
         runner.report = report

@@ -59,7 +59,8 @@ def looked_at_further(
         except (PilotfishError, OSError) as error:
             log.warning("%s: its first blocks tell nothing: %s", pin.name, error)
             return found
-    if not seen.complete and (seen.max_context is not None or len(seen.widths) <= len(found.widths)):
+    less = seen.max_context is not None or len(seen.widths) <= len(found.widths)
+    if len(seen.widths) == 1 or (less and not seen.complete):
         return found
     log.info("%s: the first %d of %d blocks: widths %s", pin.name, part.kept, part.blocks, seen.widths)
     return found.told_by(seen)
