@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
+
+_UNNAMED = re.compile(r"(node|leaf)_\d+")  # numbered by ggml, otherwise in every graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,16 @@ class Operation:
     slices: Mapping[int, tuple[bytes, ...]] = field(default_factory=dict)
     weights: str = ""
     number_format: str = ""
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether its name is a number that the engine gave it in this graph."""
+        return _UNNAMED.search(self.name) is not None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and name, the same in graphs of other widths: which operation it is, but for those of the same key."""
+        return self.kind, _UNNAMED.sub("", self.name)
 
     def with_digests(self, change: Callable[[bytes], bytes]) -> Operation:
         """The same with every digest changed."""

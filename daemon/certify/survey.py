@@ -113,6 +113,8 @@ class Survey:
         if own:
             return
         self._choose_widths(len(sites), part)
+        if part:
+            part.driver.probe.close()
         self._keep_stock_rows(others, driver, stack)
         if self._task.keep_stock:
             self._beside = driver

@@ -37,7 +37,7 @@ import numpy as np
 
 from pilotfish.hooks.errors import ConfigError, EngineError
 from pilotfish.plugins._cells.context import CellContext, IdArray, Logits
-from pilotfish.plugins._cells.lane_check_time import CELLS, SHORTEST, CheckTime
+from pilotfish.plugins._cells.lane_check_time import CELLS, SHORTEST, CheckTime, timed
 
 LENGTHS = (64, 270)
 EDGE = 256  # cells from which on only the longer length speaks
@@ -125,20 +125,13 @@ def allowed_seconds() -> float:
 def padding_pays(context: CellContext, clock: Callable[[], float], until: float) -> bool:
     """Whether padded steps take what single ones do, timed until then. Clears the cache. Raises EngineError."""
     id = np.zeros(1, np.int32)
-
-    def timed(forward: Callable[[], None]) -> float:
-        started = clock()
-        forward()
-        context.row(0)  # waits for the computation where the device works on its own
-        return clock() - started
-
     context.clear()
     padded = single = float("inf")
     for turn in range(PAD_TURNS):
         if turn and clock() >= until:
             break
-        single = min(single, timed(lambda: context.step(0)))
-        padded = min(padded, timed(lambda: context.forward(id, PADDED)))
+        single = min(single, timed(context, lambda: context.step(0), clock))
+        padded = min(padded, timed(context, lambda: context.forward(id, PADDED), clock))
     context.clear()
     return padded <= PAD_MOST * single
 

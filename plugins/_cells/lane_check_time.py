@@ -16,6 +16,14 @@ PATIENCE_AFAR = 3.0
 ROW = 0.35  # steps that one more row of a block takes: 0.2 to 0.35 where it was measured
 
 
+def timed(context: CellContext, forward: Callable[[], None], clock: Callable[[], float]) -> float:
+    """Seconds of a forward in `context`."""
+    started = clock()
+    forward()
+    context.row(0)  # waits for the computation where the device works on its own
+    return clock() - started
+
+
 class CheckTime:
     """Of forwards in `context`, for comparisons of `rows` rows at `lengths` tokens within `budget` seconds. Begins with
     the first forward, which may wait for weights from a disk.
@@ -116,10 +124,7 @@ class CheckTime:
         return self._timed(lambda: self._context.step(int(self._ids[self._context.size])))
 
     def _timed(self, forward: Callable[[], None]) -> float:
-        started = self._clock()
-        forward()
-        self._context.row(0)  # waits for the computation where the device works on its own
-        return self._clock() - started
+        return timed(self._context, forward, self._clock)
 
     def _time_for(self, seconds: float, until: float) -> bool:
         return self._clock() + seconds <= until

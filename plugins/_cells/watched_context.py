@@ -8,7 +8,6 @@ of every token, and hardly any row of a model of four blocks shows it. Rows of t
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,7 +19,6 @@ from pilotfish.hooks.inspection import Operation
 from pilotfish.plugins._cells.context import DIGEST_BYTES, CellContext, IdArray
 from pilotfish.plugins._cells.forward_watch import ForwardWatch
 
-_UNNAMED = re.compile(r"(node|leaf)_\d+")  # numbered by ggml, otherwise in every graph
 _WIDTHS = (1, 2, 3)  # at which is learned what forwards compute: shapes differ in the tokens' axis alone
 _CELLS = 300  # of another context, in which they compute more for every cell: engines count cells in steps of up to 256
 
@@ -116,6 +114,5 @@ class WatchedContext:
 def _numbered(operations: Sequence[Operation]) -> Iterator[tuple[Key, Operation]]:
     before: Counter[tuple[str, str]] = Counter()
     for one in operations:
-        name = _UNNAMED.sub("", one.name)
-        yield (one.kind, name, before[one.kind, name]), one
-        before[one.kind, name] += 1
+        yield (*one.key, before[one.key]), one
+        before[one.key] += 1

@@ -12,7 +12,6 @@ from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.inspection import InspectsForwards, Operation, Trace
 
 _LAYER = re.compile(r"-(\d+)$")  # libllama ends names of a layer's tensors so
-_UNNAMED = re.compile(r"(node|leaf)_\d+")  # numbered by ggml, otherwise in every graph
 
 Pair = tuple[int, Operation, Operation]
 
@@ -46,13 +45,9 @@ def parting(plain: Trace, other: Trace, row: tuple[int, int], *, heals: bool = F
 
 
 def _pairs(ours: Sequence[Operation], theirs: Sequence[Operation]) -> Iterator[Pair]:
-    matcher = difflib.SequenceMatcher(None, [*map(_key, ours)], [*map(_key, theirs)], autojunk=False)
+    matcher = difflib.SequenceMatcher(None, [one.key for one in ours], [one.key for one in theirs], autojunk=False)
     for a, b, size in matcher.get_matching_blocks():
         yield from ((a + i, ours[a + i], theirs[b + i]) for i in range(size))
-
-
-def _key(operation: Operation) -> tuple[str, str]:
-    return operation.kind, _UNNAMED.sub("", operation.name)
 
 
 def _comparable(ours: Operation, theirs: Operation, row: tuple[int, int]) -> tuple[bytes, bytes] | None:
@@ -73,7 +68,7 @@ def _comparable(ours: Operation, theirs: Operation, row: tuple[int, int]) -> tup
 def _layer(operations: Sequence[Operation], number: int) -> int | None:
     """By its own name; where it has none, by the last one before it that has."""
     for operation in reversed(operations[: number + 1]):
-        if not _UNNAMED.search(operation.name):
+        if not operation.unnamed:
             match = _LAYER.search(operation.name)
             return int(match[1]) if match else None
     return None

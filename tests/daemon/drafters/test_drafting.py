@@ -24,7 +24,7 @@ class Noting(Heavy):
 def test_drafters_of_a_model_over_far_ends_compute_here_so_their_memory_is_this_machines(tmp_path):
     options = EngineOptions(n_ctx=64, slots=4, threads=3, far_ends=(FarEnd("10.0.0.2:50052"),), tensor_split=(1.0,))
     drafter, engine = Noting(), FakeEngine()
-    pool = pool_for(engine, fake_pin(32), object(), options, Config(), before=0, state_dir=tmp_path)  # type: ignore[arg-type]
+    pool = pool_for(engine, fake_pin(32), object(), options, Config(), before=0, state_dir=tmp_path)  # type: ignore[arg-type]  # no verifier is asked
     pool.use(registry_of(drafter), ["heavy"])
     assert pool.settle(SOON)
     pool.close()

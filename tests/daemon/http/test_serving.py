@@ -124,7 +124,7 @@ async def clock() -> AsyncIterator[FakeClock]:
     """The clock of the running loop: nothing is late but what a test makes late."""
     loop, clock = asyncio.get_running_loop(), FakeClock()
     clock.now = loop.time()
-    loop.time = clock  # type: ignore[method-assign]
+    loop.time = clock  # type: ignore[method-assign]  # of this loop alone, as time passes
     yield clock
     del loop.time
 
