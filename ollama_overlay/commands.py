@@ -12,6 +12,7 @@ import click
 
 from pilotfish.daemon.cli.console import err, out
 from pilotfish.daemon.config.paths import state_dir
+from pilotfish.daemon.kernels.kernel_building import make_kernels
 from pilotfish.hooks.errors import UsageError
 from pilotfish.ollama_overlay import tree
 from pilotfish.ollama_overlay.bytecode import compile_for_loads
@@ -41,16 +42,19 @@ def install(ollama: Path | None, prefix: Path | None, as_json: bool) -> None:
     with err.status("Compiling the Python modules that every load imports"):
         compile_for_loads()
     place = place.expanduser().absolute()
+    with err.status("Compiling kernels for models with float weights"):
+        kernels = make_kernels()
     with err.status("Looking at the engines and at your models"):
         prospect = look(found.original.library, state_dir())
     if as_json:
         made = {"prefix": place, "changed": changed, "record": dataclasses.asdict(found)}
-        click.echo(json.dumps({**made, **dataclasses.asdict(prospect)}, default=str))
+        click.echo(json.dumps({**made, **dataclasses.asdict(prospect), "kernels": kernels}, default=str))
         return
     _print(f"{'installed' if changed else 'already up to date'}: {place}")
     _print(f"from Ollama {found.build}: {found.original.binary}")
     for line in prospect.lines():
         _print(line)
+    _print(f"\nkernels for float weights\n  {kernels}")
     _print("\nstart it now:\n  pilotfish overlay run" + (f" --prefix {place}" if prefix else ""))
     _print("\nor make it permanent with these two lines:")
     for line in permanent_lines(place, sys.platform):

@@ -29,6 +29,7 @@ COMMANDS = {  # name -> module, and the command in it when that is not called `c
     "draft-host": "draft_host",
     "explain": "explain",
     "import-mlx": "import_mlx",
+    "kernels-build": "kernels_build",
     "lab": "lab",
     "memory": "memory",
     "models": "models",

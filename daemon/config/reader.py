@@ -11,6 +11,7 @@ from typing import Any
 from pilotfish.daemon.config.section import Section
 from pilotfish.daemon.config.types import (
     CHOICES,
+    KERNELS,
     LIBLLAMA,
     MAX_WIDTH,
     PROMPTS,
@@ -140,6 +141,7 @@ def _engine(section: Section, base: Path) -> Engine:
     engine = Engine(
         choice=section.choice("choice", default.choice, CHOICES),
         libllama=_libllama(section, default.libllama, base),
+        kernels=section.choice("kernels", default.kernels, KERNELS),
         sidecar_idle_s=section.whole("sidecar_idle_s", default.sidecar_idle_s, 0, 86_400),
         certify_idle_s=section.whole("certify_idle_s", default.certify_idle_s, 0, 86_400),
         certify_budget_s=section.whole("certify_budget_s", default.certify_budget_s, 0, 86_400),

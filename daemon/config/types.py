@@ -21,6 +21,7 @@ TENSORS, TENSOR_ENGINE = "safetensors", "mlx"  # a format that one verifier alon
 REMEDIES = {**ENGINES, TENSOR_ENGINE: "pip install 'pilotfish[mlx]'"}
 AUTO = "auto"  # of these the one that is measured to be the fastest for a model
 CHOICES = (AUTO, *ENGINES)
+KERNELS = (AUTO, "off")
 MAX_WIDTH = 64
 
 
@@ -84,6 +85,7 @@ class Engine:
 
     choice: str = AUTO
     libllama: str = BUNDLED  # or "ollama": the one of the user's Ollama; or the absolute path of a folder
+    kernels: str = "auto"  # or "off": whether batch-invariant kernels are used where they were built
     sidecar_idle_s: int = 120  # how long a stock server that was started beside a runner may idle
     certify_idle_s: int = 60  # how long nobody must have asked for anything before a model is certified
     certify_budget_s: int = 240  # how long that may take; 0: only `pilotfish certify` certifies

@@ -21,6 +21,7 @@ import pluggy
 
 from pilotfish.daemon.config.reader import to_table
 from pilotfish.daemon.config.types import Config
+from pilotfish.daemon.kernels.kernels_here import take_kernels
 from pilotfish.daemon.registry import plugin_sources
 from pilotfish.daemon.registry.libllama_folder import take_libllama_from
 from pilotfish.daemon.registry.plugin_sources import PluginSource
@@ -114,6 +115,7 @@ class Registry:
         """The built-ins alone, for whoever only looks."""
         registry = cls(config)
         take_libllama_from(registry._config)
+        take_kernels(registry._config)
         for source in plugin_sources.built_ins():
             registry.add(source)
         return registry

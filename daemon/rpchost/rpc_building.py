@@ -7,23 +7,20 @@ bit. Its libraries are copied, since each looks for the others beside itself.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import importlib.util
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from pilotfish.daemon.rpchost.rpc_sources import PACKAGE, sources_of
-from pilotfish.hooks.errors import EngineError, EngineMissing, UsageError, WorldError
+from pilotfish.daemon.kernels.kernels_here import PACKAGE, installed_libllama
+from pilotfish.daemon.processes.compiling import compiler, run_or_fail
+from pilotfish.daemon.rpchost.rpc_sources import sources_of
+from pilotfish.hooks.errors import EngineMissing, UsageError
 from pilotfish.hooks.far_end import BUILT_FOR
 
 FOLDER = "libllama-rpc"  # in the cache folder
 _INSTALL = "pip install 'pilotfish[llama]'"
-_COMPILERS = ("c++", "g++", "clang++")
 _MAC = sys.platform == "darwin"
 _NAME = "libggml-rpc.dylib" if _MAC else "libggml-rpc.so"
 _LINKED = ("-dynamiclib", "-Wl,-rpath,@loader_path") if _MAC else ("-shared", "-Wl,-rpath,$ORIGIN")
@@ -42,7 +39,7 @@ def build(output: Path, cache: Path, source: Path | None, say: Callable[[str], N
     without a compiler, without the sources, or when the result does not load.
     """
     version, libraries = _installed()
-    compiler = _compiler()
+    with_compiler = compiler()
     _need_replaceable(output)
     sources = sources_of(version, cache, source, say)
     say(f"Compiling {_NAME} (a few seconds).")
@@ -52,7 +49,7 @@ def build(output: Path, cache: Path, source: Path | None, say: Callable[[str], N
         made.mkdir()
         for path in libraries:
             shutil.copy2(path, made)  # a link would change the times of the package's file, and what is known of it
-        _compile(compiler, sources, made)
+        _compile(with_compiler, sources, made)
         _need_loadable(made / _NAME)
         (made / BUILT_FOR).write_text(f"{version}\n")
         with contextlib.suppress(FileNotFoundError):
@@ -62,24 +59,11 @@ def build(output: Path, cache: Path, source: Path | None, say: Callable[[str], N
 
 def _installed() -> tuple[str, list[Path]]:
     """The version of llama-cpp-python and its libraries."""
-    spec = importlib.util.find_spec("llama_cpp")  # finds the package without importing it
-    for place in spec.submodule_search_locations or () if spec else ():
-        folder = Path(place) / "lib"
-        found = [path for path in folder.glob("lib*") if ".so" in path.name or path.suffix == ".dylib"]
-        if any(path.name.startswith("libggml-base.") for path in found):
-            return importlib.metadata.version(PACKAGE), found
-    raise EngineMissing(f"{PACKAGE} is not installed with its libraries; install it with: {_INSTALL}")
-
-
-def _compiler() -> str:
-    wanted = (os.environ["CXX"],) if os.environ.get("CXX") else _COMPILERS
-    for name in wanted:
-        if found := shutil.which(name):
-            return found
-    raise WorldError(
-        f"a C++ compiler is needed, and there is no {' or '.join(wanted)}. Debian and Ubuntu: "
-        "sudo apt-get install g++; macOS: xcode-select --install"
-    )
+    libllama = installed_libllama()
+    if libllama is None:
+        raise EngineMissing(f"{PACKAGE} is not installed with its libraries; install it with: {_INSTALL}")
+    found = [path for path in libllama.folder.glob("lib*") if ".so" in path.name or path.suffix == ".dylib"]
+    return libllama.version, found
 
 
 def _need_replaceable(output: Path) -> None:
@@ -91,22 +75,15 @@ def _need_replaceable(output: Path) -> None:
     raise UsageError(f"--output: {output} holds something else; name a folder of its own")
 
 
-def _compile(compiler: str, sources: Path, folder: Path) -> None:
+def _compile(program: str, sources: Path, folder: Path) -> None:
     defined = ("-DGGML_BACKEND_SHARED", "-DGGML_BACKEND_BUILD", "-DGGML_SHARED")
     # The same bytes wherever the sources lie: the fingerprint of the folder is a part of certificates.
-    command = [compiler, "-O2", "-std=c++17", "-fPIC", "-pthread", f"-ffile-prefix-map={sources}=.", *defined]
+    command = [program, "-O2", "-std=c++17", "-fPIC", "-pthread", f"-ffile-prefix-map={sources}=.", *defined]
     command += [f"-I{sources / 'include'}", f"-I{sources / 'src'}"]
     command += [str(sources / "src" / "ggml-rpc" / name) for name in ("ggml-rpc.cpp", "transport.cpp")]
     command += [*_LINKED, f"-L{folder}", "-lggml-base", "-o", str(folder / _NAME)]
-    _run(command, f"{_NAME} cannot be compiled with {compiler}")
+    run_or_fail(command, f"{_NAME} cannot be compiled with {program}")
 
 
 def _need_loadable(library: Path) -> None:
-    _run((sys.executable, "-I", "-c", _LOADS, str(library)), f"{_NAME} was compiled and does not load")
-
-
-def _run(command: Sequence[str], failure: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "error" in line.lower()] or done.stderr.splitlines()
-        raise EngineError(f"{failure}: {said[0].strip() if said else f'exit code {done.returncode}'}")
+    run_or_fail((sys.executable, "-I", "-c", _LOADS, str(library)), f"{_NAME} was compiled and does not load")

@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+from pilotfish.daemon.kernels.kernels_here import PACKAGE
 from pilotfish.hooks.errors import WorldError
 
-PACKAGE = "llama-cpp-python"
 _GGML = "vendor/llama.cpp/ggml"
 _FOLDERS = (f"{_GGML}/include", f"{_GGML}/src", f"{_GGML}/src/ggml-rpc")  # without what lies deeper
 _ENDS = (".h", ".hpp", ".cpp")

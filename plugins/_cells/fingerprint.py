@@ -7,16 +7,17 @@ from pathlib import Path
 
 from pilotfish.manifests.fingerprints import library_fingerprint
 
-_fingerprints: dict[tuple[Path, ...], str] = {}
+_fingerprints: dict[tuple[Path | None, ...], str] = {}
 
 
-def fingerprint_of(folders: Iterable[Path], state_dir: Path | None) -> str:
-    """A SHA-256 (hex) over the libraries in the folders; each file is hashed once per state of it."""
+def fingerprint_of(folders: Iterable[Path], state_dir: Path | None, beside: Path | None = None) -> str:
+    """A SHA-256 (hex) over the libraries in the folders and the one `beside`; a file is hashed once per state of it."""
     folders = tuple(folders)
-    if folders not in _fingerprints:
+    key = (*folders, beside)
+    if key not in _fingerprints:
         files = {path.resolve() for folder in folders for path in folder.iterdir() if is_library(path.name)}
-        _fingerprints[folders] = library_fingerprint(files, state_dir)
-    return _fingerprints[folders]
+        _fingerprints[key] = library_fingerprint(files | ({beside} if beside else set()), state_dir)
+    return _fingerprints[key]
 
 
 def is_library(name: str) -> bool:

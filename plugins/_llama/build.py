@@ -27,16 +27,27 @@ def expected_folder() -> Path:
     spec = importlib.util.find_spec("llama_cpp")  # finds the package without importing it
     if spec and (named := os.environ.get("LLAMA_CPP_LIB_PATH")):
         return Path(named)
-    for folder in spec.submodule_search_locations or () if spec else ():
-        return Path(folder) / "lib"
+    if folder := own_folder():
+        return folder
     raise EngineMissing(f"libllama is not installed; install it with: {INSTALL}")
 
 
+def own_folder() -> Path | None:
+    """llama-cpp-python's own folder of libraries, whichever would be loaded; None when it is not installed."""
+    spec = importlib.util.find_spec("llama_cpp")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        return Path(folder) / "lib"
+    return None
+
+
 def fingerprint_of(folder: Path, state_dir: Path | None) -> str:
-    """A SHA-256 (hex) over the libraries in `folder`; each file is hashed once per state of it. Raises EngineError."""
+    """A SHA-256 (hex) over the libraries in `folder` and the kernels that go with them; each file is hashed once per
+    state of it. Raises EngineError."""
+    from pilotfish.plugins._llama.kernels import kernels_for
+
     try:
         if any(fingerprint.is_library(path.name) for path in folder.iterdir()):
-            return fingerprint.fingerprint_of((folder,), state_dir)
+            return fingerprint.fingerprint_of((folder,), state_dir, kernels_for(folder))
     except OSError as error:
         raise EngineError(f"libllama cannot be read in {folder}: {error.strerror}; {_remedy()}") from error
     raise EngineError(f"{folder} holds no libllama; {_remedy()}")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.far_end import FarEndOptions
 from pilotfish.plugins._llama.build import expected_folder
+from pilotfish.plugins._llama.kernels import VARIABLE as KERNELS
 from pilotfish.plugins._llama.rpc_library import RpcLibrary, rpc_library_in
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         assert wanted.folder is not None  # named by `command_of`
         os.environ["LLAMA_CPP_LIB_PATH"] = str(wanted.folder)
+        os.environ.pop(KERNELS, None)  # near ends compute without them
         from pilotfish.plugins._cells.setting import default_threads
         from pilotfish.plugins._llama.library import engine_pin, send_log_to
 

@@ -12,7 +12,11 @@ from pathlib import Path
 
 from pilotfish.hooks.types import EnginePin
 from pilotfish.plugins._cells.log import EngineLog
-from pilotfish.plugins._llama.build import fingerprint_of
+from pilotfish.plugins._llama.build import expected_folder, fingerprint_of
+from pilotfish.plugins._llama.kernels import Kernels, kernels_for
+
+_path = kernels_for(expected_folder())
+_kernels = Kernels(_path) if _path else None  # before libllama: of two functions of a name the loader takes the first
 
 try:
     from llama_cpp import llama_cpp as lib
@@ -21,7 +25,16 @@ except (OSError, RuntimeError) as error:
         f"{error}: llama-cpp-python was installed without a library that loads; --force-reinstall builds one"
     ) from error
 
-__all__ = ["engine_pin", "last_words", "lib", "library_folder", "log_aside", "send_log_to", "settle_log"]
+__all__ = [
+    "batch_invariant",
+    "engine_pin",
+    "last_words",
+    "lib",
+    "library_folder",
+    "log_aside",
+    "send_log_to",
+    "settle_log",
+]
 
 _log = EngineLog("libllama", "pilotfish.llama")
 last_words = _log.last_words
@@ -61,3 +74,5 @@ def engine_pin(state_dir: Path | None) -> EnginePin:
 
 
 lib.llama_backend_init()
+# Types of weights whose products kernels compute, and what the length of a row has to be a multiple of.
+batch_invariant = _kernels.begin(lib._lib) if _kernels else {}

@@ -16,7 +16,7 @@ from pilotfish.plugins._cells.snapshots import snapshots_for
 from pilotfish.plugins._llama.context import LlamaContext
 from pilotfish.plugins._llama.devices import accelerators
 from pilotfish.plugins._llama.far_ends import COMPUTING, FarEnds, far_ends_of
-from pilotfish.plugins._llama.library import engine_pin, lib, log_aside
+from pilotfish.plugins._llama.library import batch_invariant, engine_pin, lib, log_aside
 from pilotfish.plugins._llama.model import (
     BLOCK_ROOM,
     STOCK,
@@ -116,7 +116,8 @@ class LlamaDialect:
         return experts(pin)
 
     def one_row_differs(self, pin: TargetPin) -> bool:
-        return has_floats(tuple(weight.path for weight in pin.weights))
+        alike = {} if accelerators() else batch_invariant  # kernels are the processor's
+        return has_floats(tuple(weight.path for weight in pin.weights), alike)
 
     def on_processor(self, options: EngineOptions) -> bool:
         return options.gpu_layers == 0 or not accelerators()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pilotfish.hooks.errors import BrokenModel
@@ -22,11 +23,18 @@ def is_uniform(paths: tuple[Path, ...]) -> bool:
     return all(found and all(tensor.type in _UNIFORM | _FLOATS for tensor in found) for found in tensors)
 
 
-def has_floats(paths: tuple[Path, ...]) -> bool:
-    """Whether a matrix of floats is multiplied, be it the small one that chooses experts. Raises BrokenModel."""
+def has_floats(paths: tuple[Path, ...], alike: Mapping[str, int]) -> bool:
+    """Whether a matrix of floats is multiplied, be it the small one that chooses experts, but for those of the types in
+    `alike` whose rows' lengths are multiples of what stands there. Raises BrokenModel."""
     return any(
-        tensor.type in _FLOATS and not _is_elementwise(tensor) for path in paths for tensor in read_header(path).tensors
+        tensor.type in _FLOATS and not _is_elementwise(tensor) and not _is_alike(tensor, alike)
+        for path in paths
+        for tensor in read_header(path).tensors
     )
+
+
+def _is_alike(tensor: TensorInfo, alike: Mapping[str, int]) -> bool:
+    return tensor.type in alike and tensor.shape[0] % alike[tensor.type] == 0
 
 
 def _is_elementwise(tensor: TensorInfo) -> bool:

@@ -59,6 +59,9 @@ def engine_findings(around: Surroundings) -> Iterator[Finding]:
     if engines["here"] and STOCK_ENGINE not in engines["here"]:
         why = "how far another engine's rows are from libllama's cannot be measured"
         yield Finding(Level.NOTE, "engines", "libllama is not among the engines", why, "pip install 'pilotfish[llama]'")
+    if around.kernels_lack:
+        what, why = "kernels for float weights are not built", "on libllama F16, BF16 and experts mostly decode plainly"
+        yield Finding(Level.NOTE, "engines", what, why, "pilotfish kernels-build")
 
 
 def ollama_findings(around: Surroundings) -> Iterator[Finding]:

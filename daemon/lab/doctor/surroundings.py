@@ -22,6 +22,7 @@ from pilotfish.daemon.drafters import lease
 from pilotfish.daemon.farends.connected import held_here
 from pilotfish.daemon.farends.looking import FarEndSeen
 from pilotfish.daemon.front.settings import FrontSettings, parse_host
+from pilotfish.daemon.kernels.kernels_here import kernels_lack
 from pilotfish.daemon.registry.registry import Registry
 from pilotfish.daemon.registry.spread import look_at
 from pilotfish.hooks.errors import PilotfishError
@@ -52,6 +53,7 @@ class Surroundings:
     free: int
     total: int
     held: Mapping[str, str]
+    kernels_lack: bool = False  # whether batch-invariant kernels could be built here and are not
     tensor_engines: Mapping[str, str] = field(default_factory=dict)  # as `engines`, those for MLX models
     config: Config = field(default_factory=Config)  # that which was looked at
     far_ends: tuple[FarEndSeen, ...] = ()  # those that the config names, for all models or for one
@@ -77,6 +79,7 @@ async def look(store: Store, config: Config, name: str | None) -> Surroundings:
         ollama_version=version,
         engines=dict(_fingerprints(config, config.engines)),
         ollamas_llama=_ollamas_llama(config, overlay),
+        kernels_lack=kernels_lack(config),
         store=store,
         models=tuple(models),
         skipped=tuple(skipped),

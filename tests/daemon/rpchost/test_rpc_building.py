@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.daemon.rpchost import rpc_building
+from pilotfish.daemon.kernels import kernels_here
+from pilotfish.daemon.kernels.kernels_here import PACKAGE
 from pilotfish.daemon.rpchost.rpc_building import build
-from pilotfish.daemon.rpchost.rpc_sources import PACKAGE, sources_of
+from pilotfish.daemon.rpchost.rpc_sources import sources_of
 from pilotfish.hooks.errors import EngineError, EngineMissing, UsageError, WorldError
 
 NEEDED = "vendor/llama.cpp/ggml/src/ggml-rpc/ggml-rpc.cpp"
@@ -67,7 +68,7 @@ def test_without_a_compiler_it_says_how_to_get_one(tmp_path, monkeypatch):
 
 
 def test_without_llama_cpp_python_it_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(rpc_building.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(kernels_here.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EngineMissing, match="pip install 'pilotfish"):
         build(tmp_path / "out", tmp_path, None, print)
 

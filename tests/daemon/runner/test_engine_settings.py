@@ -37,4 +37,4 @@ def test_the_annotated_config_says_of_every_other_key_that_it_waits_for_a_load()
     waiting = {key for key, text in said.items() if "next load" in re.sub(r"\s+#?\s*", " ", text)}
     of_cells = {"prompts", "cache_ram_share", "cache_disk_mib"}
     of_far_ends = {"rpc", "tensor_split", "rpc_deadline_s", "rpc_fallback"}
-    assert waiting == {"choice", "libllama", "certify_budget_s", *of_cells, *of_far_ends}
+    assert waiting == {"choice", "libllama", "kernels", "certify_budget_s", *of_cells, *of_far_ends}

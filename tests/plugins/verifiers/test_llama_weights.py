@@ -16,7 +16,7 @@ F32, F16, Q6_K, Q8_0 = (gguf.GGMLQuantizationType[kind] for kind in ("F32", "F16
 @pytest.mark.parametrize(("kind", "uniform", "floats"), [(Q8_0, True, False), (Q6_K, False, False), (F16, True, True)])
 def test_a_matrix(tmp_path: Path, kind: gguf.GGMLQuantizationType, uniform: bool, floats: bool) -> None:
     path = tiny_gguf(tmp_path / "m.gguf", tensors=("blk.0.attn_q.weight",), tensor_type=kind)
-    assert (is_uniform((path,)), has_floats((path,))) == (uniform, floats)
+    assert (is_uniform((path,)), has_floats((path,), {})) == (uniform, floats)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,14 @@ def test_a_matrix(tmp_path: Path, kind: gguf.GGMLQuantizationType, uniform: bool
     ],
 )
 def test_floats_count_where_they_are_multiplied(tmp_path: Path, name: str, floats: bool) -> None:
-    assert has_floats((tiny_gguf(tmp_path / "m.gguf", tensors=(name,), tensor_type=F32),)) == floats
+    assert has_floats((tiny_gguf(tmp_path / "m.gguf", tensors=(name,), tensor_type=F32),), {}) == floats
+
+
+def test_floats_whose_blocks_are_computed_as_single_rows_do_not_count(tmp_path: Path) -> None:
+    path = tiny_gguf(tmp_path / "m.gguf", tensors=("blk.0.ffn_gate_inp.weight",), tensor_type=F32)
+    assert not has_floats((path,), {"F32": 32})
+    assert has_floats((path,), {"F16": 32})
+    assert has_floats((path,), {"F32": 96})  # whose rows are no multiple
 
 
 def test_a_file_that_cannot_be_read_is_not_uniform(tmp_path: Path) -> None:

@@ -61,6 +61,12 @@ def test_without_any_engine_there_is_a_problem_and_with_another_one_a_warning():
     assert [finding.level for finding in some] == [Level.WARNING, Level.NOTE]
 
 
+def test_kernels_that_could_be_built_are_named_with_the_command():
+    assert list(engine_findings(surroundings())) == []
+    (found,) = engine_findings(surroundings(kernels_lack=True))
+    assert (found.level, found.remedy) == (Level.NOTE, "pilotfish kernels-build")
+
+
 def test_the_overlay_and_what_answers_are_compared():
     def said(**changes):
         return [(finding.level, finding.what) for finding in ollama_findings(surroundings(**changes))]

@@ -1,0 +1,1 @@
+"""Batch-invariant kernels: their source, compiled for this machine, and where they lie."""

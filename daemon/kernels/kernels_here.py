@@ -1,0 +1,103 @@
+"""Which batch-invariant kernels belong to this machine and its libllama, and telling the engine of them.
+
+The engine loads them before libllama (`plugins/_llama/kernels.py`), wherever the environment names them. Linux on
+x86-64 only: elsewhere the loader does not let one library take the place of another's function, or the processor sums
+in another way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from pilotfish.daemon.config.paths import cache_dir
+from pilotfish.daemon.config.types import Config
+from pilotfish.hooks.errors import ConfigError
+
+VARIABLE = "PILOTFISH_KERNELS"  # names the library, for this process and those that it starts
+PACKAGE = "llama-cpp-python"
+SOURCE = resources.files("pilotfish.daemon.kernels") / "batch_invariant.cpp"
+FOLDER = "kernels"  # in the cache folder
+
+_CPUINFO = Path("/proc/cpuinfo")
+_NEEDED = frozenset({"avx2", "fma", "f16c"})
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledLibllama:
+    """llama-cpp-python's version, and the folder of its libraries."""
+
+    version: str
+    folder: Path
+
+
+def installed_libllama() -> InstalledLibllama | None:
+    """The one that is installed; None where there is none, or it was installed without libraries."""
+    spec = importlib.util.find_spec("llama_cpp")  # finds the package without importing it
+    for place in spec.submodule_search_locations or () if spec else ():
+        folder = Path(place) / "lib"
+        if any(path.name.startswith("libggml-base.") for path in folder.glob("lib*")):
+            return InstalledLibllama(importlib.metadata.version(PACKAGE), folder)
+    return None
+
+
+def obstacle() -> str:
+    """Why there can be no kernels on this machine; empty where there can."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return "batch-invariant kernels are for Linux on x86-64"
+    lacking = sorted(_NEEDED - set(_features()))
+    return f"this processor lacks {', '.join(lacking)}, which the kernels need" if lacking else ""
+
+
+def kernels_path(cache: Path, version: str) -> Path:
+    """Where the kernels for this processor and that version of llama-cpp-python are, or would be."""
+    made_of = SOURCE.read_bytes() + " ".join(_features()).encode()
+    return cache / FOLDER / f"batch-invariant-{version}-{hashlib.sha256(made_of).hexdigest()[:12]}.so"
+
+
+def built_kernels() -> Path | None:
+    """The library that `pilotfish kernels-build` made for what is installed here; None where there is none."""
+    try:
+        cache = cache_dir()
+    except ConfigError:  # a user without a home folder
+        return None
+    if not (cache / FOLDER).is_dir() or obstacle():
+        return None
+    libllama = installed_libllama()
+    path = kernels_path(cache, libllama.version) if libllama else None
+    return path if path and path.is_file() else None
+
+
+def kernels_lack(config: Config) -> bool:
+    """Whether they are wanted, could be built here, and are not."""
+    wanted = config.engine.kernels != "off" and not obstacle()
+    return wanted and installed_libllama() is not None and built_kernels() is None
+
+
+def take_kernels(config: Config) -> None:
+    """Name them to the engine, or no longer: a daemon outlives its config. A library that is loaded stays.
+
+    With far ends they are left out: the same model's other layers are computed without them there.
+    """
+    afar = config.engine.rpc or any(model.rpc for model in config.models.values())
+    path = None if config.engine.kernels == "off" or afar else built_kernels()
+    if path:
+        os.environ[VARIABLE] = str(path)
+    else:
+        os.environ.pop(VARIABLE, None)
+
+
+def _features() -> list[str]:
+    """What the processor can do, as Linux names it, sorted."""
+    try:
+        lines = _CPUINFO.read_text().splitlines()
+    except OSError:
+        return []
+    return sorted(next((line for line in lines if line.startswith("flags")), "").partition(":")[2].split())

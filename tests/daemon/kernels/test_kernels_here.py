@@ -1,0 +1,74 @@
+"""Which kernels a process and its children load: those of this processor and libllama, unless the config says no."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pilotfish.daemon.config.types import Config, Engine, ModelSettings
+from pilotfish.daemon.kernels import kernels_here
+from pilotfish.daemon.kernels.kernels_here import (
+    VARIABLE,
+    InstalledLibllama,
+    kernels_lack,
+    kernels_path,
+    obstacle,
+    take_kernels,
+)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder, on a machine that can have kernels, with version 1.2.3 of llama-cpp-python."""
+    monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(kernels_here, "obstacle", lambda: "")
+    monkeypatch.setattr(kernels_here, "installed_libllama", lambda: InstalledLibllama("1.2.3", tmp_path))
+    return tmp_path
+
+
+def built(cache: Path, version: str = "1.2.3") -> Path:
+    path = kernels_path(cache, version)
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    return path
+
+
+def test_what_was_built_is_named_until_the_config_takes_it_back(cache):
+    take_kernels(Config())
+    assert VARIABLE not in os.environ
+    path = built(cache)
+    take_kernels(Config())
+    assert os.environ[VARIABLE] == str(path)
+    take_kernels(Config(engine=Engine(kernels="off")))
+    assert VARIABLE not in os.environ
+
+
+def test_kernels_of_another_version_or_processor_do_not_count(cache, monkeypatch):
+    built(cache, "1.2.2")
+    assert kernels_lack(Config())
+    built(cache)
+    assert not kernels_lack(Config())
+    assert kernels_lack(Config(engine=Engine(kernels="off"))) is False
+    monkeypatch.setattr(kernels_here, "_features", lambda: ["avx2", "f16c", "fma"])
+    assert kernels_lack(Config())
+
+
+def test_with_far_ends_they_are_left_out(cache):
+    built(cache)
+    afar = Engine(rpc=("10.0.0.2:50052",))
+    take_kernels(Config(engine=afar))
+    assert VARIABLE not in os.environ
+    take_kernels(Config(models={"m": ModelSettings(rpc=afar.rpc)}))
+    assert VARIABLE not in os.environ
+
+
+def test_a_machine_without_them_says_why(monkeypatch):
+    monkeypatch.setattr(kernels_here.sys, "platform", "darwin")
+    assert obstacle() == "batch-invariant kernels are for Linux on x86-64"
+    monkeypatch.setattr(kernels_here.sys, "platform", "linux")
+    monkeypatch.setattr(kernels_here.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(kernels_here, "_features", lambda: ["avx2", "sse"])
+    assert obstacle() == "this processor lacks f16c, fma, which the kernels need"
