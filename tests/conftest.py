@@ -37,6 +37,7 @@ os.environ.update(
     PILOTFISH_STATE=str(SHARED),
     PILOTFISH_CACHE=str(CACHE / "test-cache"),
     PILOTFISH_CERTIFY="off",  # idle runners would certify beside the tests that measure nothing but need the cores
+    PILOTFISH_KERNELS="off",  # `overlay install` builds them, and which test comes first is not to matter
     PILOTFISH_CHECK_SECONDS="20",  # what a check at load finds is not to depend on what else runs here
     PILOTFISH_SOCKET=str(Path(tempfile.gettempdir()) / f"pilotfish-tests-{os.getpid()}" / "daemon.sock"),
     XDG_CONFIG_HOME=str(CACHE / "test-config"),

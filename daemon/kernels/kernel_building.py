@@ -11,6 +11,7 @@ from pilotfish.daemon.config.paths import cache_dir
 from pilotfish.daemon.kernels.kernels_here import (
     PACKAGE,
     SOURCE,
+    VARIABLE,
     InstalledLibllama,
     built_kernels,
     installed_libllama,
@@ -18,6 +19,7 @@ from pilotfish.daemon.kernels.kernels_here import (
     obstacle,
 )
 from pilotfish.daemon.processes.compiling import compiler, run_or_fail
+from pilotfish.hooks.environment import switched_off
 from pilotfish.hooks.errors import EngineError, EngineMissing, PilotfishError, WorldError
 
 TYPES = {"F32": 0, "F16": 1, "BF16": 30}  # ggml's numbers
@@ -61,6 +63,8 @@ def build_kernels(cache: Path) -> tuple[Path, tuple[str, ...]]:
 def make_kernels() -> str:
     """Make the library unless it is there; in a line for people, what it is for, or why there is none."""
     try:
+        if switched_off(VARIABLE):
+            return f"none: {VARIABLE} says so"
         if load_or_last_good().engine.kernels == "off":
             return 'none: [engine] kernels = "off"'
         path = built_kernels() or build_kernels(cache_dir())[0]

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from pilotfish.daemon.config.paths import cache_dir
 from pilotfish.daemon.config.types import Config
+from pilotfish.hooks.environment import switched_off
 from pilotfish.hooks.errors import ConfigError
 
-VARIABLE = "PILOTFISH_KERNELS"  # names the library, for this process and those that it starts
+VARIABLE = "PILOTFISH_KERNELS"  # names the library, for this process and those that it starts; or says "off"
 PACKAGE = "llama-cpp-python"
 SOURCE = resources.files("pilotfish.daemon.kernels") / "batch_invariant.cpp"
 FOLDER = "kernels"  # in the cache folder
@@ -77,7 +78,7 @@ def built_kernels() -> Path | None:
 
 def kernels_lack(config: Config) -> bool:
     """Whether they are wanted, could be built here, and are not."""
-    wanted = config.engine.kernels != "off" and not obstacle()
+    wanted = config.engine.kernels != "off" and not switched_off(VARIABLE) and not obstacle()
     return wanted and installed_libllama() is not None and built_kernels() is None
 
 
@@ -86,6 +87,8 @@ def take_kernels(config: Config) -> None:
 
     With far ends they are left out: the same model's other layers are computed without them there.
     """
+    if switched_off(VARIABLE):
+        return
     afar = config.engine.rpc or any(model.rpc for model in config.models.values())
     path = None if config.engine.kernels == "off" or afar else built_kernels()
     if path:

@@ -8,11 +8,16 @@ import pytest
 
 from pilotfish.daemon.kernels import kernel_building
 from pilotfish.daemon.kernels.kernel_building import TYPES, build_kernels, make_kernels
-from pilotfish.daemon.kernels.kernels_here import SOURCE, obstacle
+from pilotfish.daemon.kernels.kernels_here import SOURCE, VARIABLE, obstacle
 from pilotfish.hooks.errors import EngineError, EngineMissing, WorldError
 
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=obstacle())
 SUMS = "add(add(s[0], s[2]), add(s[1], s[3]))"
+
+
+@pytest.fixture(autouse=True)
+def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)  # which keeps kernels from other tests
 
 
 def write(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -77,4 +82,6 @@ def test_the_config_can_leave_them_out(tmp_path, monkeypatch):
     monkeypatch.setenv("PILOTFISH_CONFIG", str(tmp_path / "pilotfish.toml"))
     monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path))
     assert make_kernels() == 'none: [engine] kernels = "off"'
+    monkeypatch.setenv(VARIABLE, "no")
+    assert make_kernels() == "none: PILOTFISH_KERNELS says so"
     assert not (tmp_path / "kernels").exists()

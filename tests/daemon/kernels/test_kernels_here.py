@@ -46,6 +46,14 @@ def test_what_was_built_is_named_until_the_config_takes_it_back(cache):
     assert VARIABLE not in os.environ
 
 
+def test_the_environment_can_leave_them_out(cache, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "off")
+    assert not kernels_lack(Config())
+    built(cache)
+    take_kernels(Config())
+    assert os.environ[VARIABLE] == "off"
+
+
 def test_kernels_of_another_version_or_processor_do_not_count(cache, monkeypatch):
     built(cache, "1.2.2")
     assert kernels_lack(Config())
