@@ -16,6 +16,7 @@ you have; this page says it of every architecture that the bundled libllama load
 written by a command, not by hand:
 
 ```sh
+pilotfish kernels-build                                           # once: for models with experts, and Gemma 4
 pilotfish lab matrix --doc docs/models.md --jsonl matrix.jsonl    # goes on where it ended; ten minutes for all of it
 ```
 
