@@ -14,9 +14,9 @@ def command() -> None:
     ggml multiplies one row of floats in another way than several. These compute several as it computes one, bit for
     bit, and are tried against it first. Nothing else changes; `[engine] kernels = "off"` leaves them out.
     """
-    from pilotfish.daemon.config.paths import cache_dir
     from pilotfish.daemon.kernels.kernel_building import build_kernels
+    from pilotfish.daemon.kernels.kernels_here import folder_to_build_in
 
     err.print("Compiling (a few seconds).", style="dim")
-    path, types = build_kernels(cache_dir())
+    path, types = build_kernels(folder_to_build_in())
     out.print(f"kernels for {', '.join(types)} are in {path}", markup=False, soft_wrap=True)

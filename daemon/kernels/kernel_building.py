@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 
 from pilotfish.daemon.config.files import load_or_last_good
-from pilotfish.daemon.config.paths import cache_dir
 from pilotfish.daemon.kernels.kernels_here import (
     PACKAGE,
     SOURCE,
     VARIABLE,
     InstalledLibllama,
     built_kernels,
+    folder_to_build_in,
     installed_libllama,
     kernels_path,
     obstacle,
@@ -36,8 +36,8 @@ print(kernels.pilotfish_batch_invariant_begin(ctypes.c_void_p(libllama._handle))
 """
 
 
-def build_kernels(cache: Path) -> tuple[Path, tuple[str, ...]]:
-    """Make the library for what is installed here, and try it. The library, and the types that it computes.
+def build_kernels(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """Make the library for what is installed here in `folder`, and try it. The library, and the types that it computes.
 
     Raises EngineMissing without llama-cpp-python, WorldError without a compiler or on another kind of machine, and
     EngineError when it does not compile or computes nothing.
@@ -47,7 +47,7 @@ def build_kernels(cache: Path) -> tuple[Path, tuple[str, ...]]:
     libllama = installed_libllama()
     if libllama is None:
         raise EngineMissing(f"{PACKAGE} is not installed with its libraries; install it with: {_INSTALL}")
-    program, path = compiler(), kernels_path(cache, libllama.version)
+    program, path = compiler(), kernels_path(folder, libllama.version)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".batch-invariant-") as scratch:
         source, made = Path(scratch) / "batch_invariant.cpp", Path(scratch) / path.name
@@ -67,7 +67,7 @@ def make_kernels() -> str:
             return f"none: {VARIABLE} says so"
         if load_or_last_good().engine.kernels == "off":
             return 'none: [engine] kernels = "off"'
-        path = built_kernels() or build_kernels(cache_dir())[0]
+        path = built_kernels() or build_kernels(folder_to_build_in())[0]
     except PilotfishError as error:
         return f"none: {error}"
     return f"models in F16 and BF16, and those with experts, can speculate on libllama: {path}"

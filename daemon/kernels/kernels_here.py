@@ -7,6 +7,7 @@ in another way.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -19,13 +20,13 @@ from pathlib import Path
 
 from pilotfish.daemon.config.paths import cache_dir
 from pilotfish.daemon.config.types import Config
-from pilotfish.hooks.environment import switched_off
+from pilotfish.hooks.environment import switched_off, variable
 from pilotfish.hooks.errors import ConfigError
 
 VARIABLE = "PILOTFISH_KERNELS"  # names the library, for this process and those that it starts; or says "off"
 PACKAGE = "llama-cpp-python"
 SOURCE = resources.files("pilotfish.daemon.kernels") / "batch_invariant.cpp"
-FOLDER = "kernels"  # in the cache folder
+FOLDER = "kernels"
 
 _CPUINFO = Path("/proc/cpuinfo")
 _NEEDED = frozenset({"avx2", "fma", "f16c"})
@@ -57,23 +58,37 @@ def obstacle() -> str:
     return f"this processor lacks {', '.join(lacking)}, which the kernels need" if lacking else ""
 
 
-def kernels_path(cache: Path, version: str) -> Path:
-    """Where the kernels for this processor and that version of llama-cpp-python are, or would be."""
+def kernel_folders() -> list[Path]:
+    """Where kernels may lie: in the user's cache folder, and in the Python environment, which others can read, too, as
+    the user that Ollama runs as."""
+    with contextlib.suppress(ConfigError):  # a user without a home folder
+        return [cache_dir() / FOLDER, _environments()]
+    return [_environments()]
+
+
+def folder_to_build_in() -> Path:
+    """The Python environment's, where it can be written to and no cache folder was named. Raises ConfigError."""
+    if variable("PILOTFISH_CACHE") or not os.access(sys.prefix, os.W_OK):
+        return cache_dir() / FOLDER
+    return _environments()
+
+
+def _environments() -> Path:
+    return Path(sys.prefix) / "share" / "pilotfish" / FOLDER
+
+
+def kernels_path(folder: Path, version: str) -> Path:
+    """The kernels in `folder` for this processor and that version of llama-cpp-python."""
     made_of = SOURCE.read_bytes() + " ".join(_features()).encode()
-    return cache / FOLDER / f"batch-invariant-{version}-{hashlib.sha256(made_of).hexdigest()[:12]}.so"
+    return folder / f"batch-invariant-{version}-{hashlib.sha256(made_of).hexdigest()[:12]}.so"
 
 
 def built_kernels() -> Path | None:
     """The library that `pilotfish kernels-build` made for what is installed here; None where there is none."""
-    try:
-        cache = cache_dir()
-    except ConfigError:  # a user without a home folder
-        return None
-    if not (cache / FOLDER).is_dir() or obstacle():
-        return None
-    libllama = installed_libllama()
-    path = kernels_path(cache, libllama.version) if libllama else None
-    return path if path and path.is_file() else None
+    folders = [folder for folder in kernel_folders() if folder.is_dir()]
+    libllama = installed_libllama() if folders and not obstacle() else None
+    paths = (kernels_path(folder, libllama.version) for folder in folders) if libllama else iter(())
+    return next((path for path in paths if path.is_file()), None)
 
 
 def kernels_lack(config: Config) -> bool:

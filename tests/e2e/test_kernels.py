@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pilotfish.daemon.kernels.kernel_building import build_kernels
-from pilotfish.daemon.kernels.kernels_here import VARIABLE, obstacle
+from pilotfish.daemon.kernels.kernels_here import FOLDER, VARIABLE, obstacle
 from pilotfish.daemon.lab.floor_servers import Ollamas
 from pilotfish.daemon.lab.parity_ollama import NOW_AND_THEN, PLAIN, OllamaParity
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def test_drafts_change_no_row_of_a_model_of_half_floats(ollama_binary, overlay, folder, quantized, tmp_path):
-    build_kernels(tmp_path)
+    build_kernels(tmp_path / FOLDER)
     place = folder / "half-floats"
     place.mkdir()
     parity = OllamaParity(

@@ -10,8 +10,10 @@ import pytest
 from pilotfish.daemon.config.types import Config, Engine, ModelSettings
 from pilotfish.daemon.kernels import kernels_here
 from pilotfish.daemon.kernels.kernels_here import (
+    FOLDER,
     VARIABLE,
     InstalledLibllama,
+    folder_to_build_in,
     kernels_lack,
     kernels_path,
     obstacle,
@@ -24,13 +26,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder, on a machine that can have kernels, with version 1.2.3 of llama-cpp-python."""
     monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path))
     monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(kernels_here.sys, "prefix", str(tmp_path / "environment"))
     monkeypatch.setattr(kernels_here, "obstacle", lambda: "")
     monkeypatch.setattr(kernels_here, "installed_libllama", lambda: InstalledLibllama("1.2.3", tmp_path))
     return tmp_path
 
 
 def built(cache: Path, version: str = "1.2.3") -> Path:
-    path = kernels_path(cache, version)
+    path = kernels_path(cache / FOLDER, version)
     path.parent.mkdir(exist_ok=True)
     path.touch()
     return path
@@ -44,6 +47,21 @@ def test_what_was_built_is_named_until_the_config_takes_it_back(cache):
     assert os.environ[VARIABLE] == str(path)
     take_kernels(Config(engine=Engine(kernels="off")))
     assert VARIABLE not in os.environ
+
+
+def test_those_in_the_python_environment_are_there_for_every_user(cache, monkeypatch):
+    monkeypatch.delenv("PILOTFISH_CACHE")
+    monkeypatch.setattr(kernels_here, "cache_dir", lambda: cache / "home")
+    assert folder_to_build_in() == cache / "home" / FOLDER  # nothing can be written there: it does not exist
+    environment = cache / "environment"
+    environment.mkdir()
+    folder = folder_to_build_in()
+    assert folder == environment / "share" / "pilotfish" / FOLDER
+    folder.mkdir(parents=True)
+    path = kernels_path(folder, "1.2.3")
+    path.touch()
+    take_kernels(Config())
+    assert os.environ[VARIABLE] == str(path)
 
 
 def test_the_environment_can_leave_them_out(cache, monkeypatch):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.kernels.kernel_building import build_kernels
-from pilotfish.daemon.kernels.kernels_here import obstacle
+from pilotfish.daemon.kernels.kernels_here import FOLDER, obstacle
 from pilotfish.daemon.lab.tiny_models.catalogue import architectures
 from pilotfish.daemon.lab.tiny_models.making import tiny_model
 from pilotfish.hooks.errors import EngineError
@@ -46,7 +46,7 @@ except Exception as error:
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library, in a cache folder of its own: no other test computes with it."""
-    return build_kernels(tmp_path_factory.mktemp("cache"))[0]
+    return build_kernels(tmp_path_factory.mktemp("cache") / FOLDER)[0]
 
 
 @pytest.fixture
