@@ -128,6 +128,21 @@ async def test_a_chat_longer_than_the_context_loses_its_oldest_turns(client):
     assert 130 < answer.prompt_eval_count < 256  # whole turns, not what is left of a prompt that is cut
 
 
+async def test_an_answer_goes_on_past_its_contexts_end_unless_told_otherwise(client):
+    options = {"num_ctx": 256, "num_predict": 60, "temperature": 0, "return_tokens": True, "stop": []}
+    # Which nearly fills the context: half of the answer is before its end, half behind it.
+    asked = {"prompt": f"Numbers, one after the other: {', '.join(map(str, range(1, 58)))},", "raw": True}
+    plain = await ask(client, "/api/generate", **asked, options={**options, "speculate": False})
+    fast = await ask(client, "/api/generate", **asked, options=options)
+    ended = await ask(client, "/api/generate", **asked, options=options, shift=False)
+    ids = [answer["pilotfish"]["tokens"] for answer in (plain, fast, ended)]
+    assert len(ids[0]) == 60
+    assert ids[1] == ids[0]
+    assert ids[2] == ids[0][: len(ids[2])]
+    assert ended["prompt_eval_count"] + len(ids[2]) == 256
+    assert ended["done_reason"] == "length"
+
+
 async def test_leaving_in_mid_stream_frees_the_slot(client):
     options = {"num_predict": 100_000, "temperature": 1.5, "seed": 1}
     async with contextlib.aclosing(await client.generate(MODEL, "Count up.", stream=True, options=options)) as parts:
@@ -170,20 +185,6 @@ async def test_a_prompt_longer_than_the_context_is_answered_from_half_of_it(clie
     refused = await client._client.post(path, json={"model": MODEL, **asked, "options": options, "shift": False})
     assert refused.status_code == 400
     assert "(512 tokens)" in refused.json()["error"]
-
-
-async def test_an_answer_goes_on_past_its_contexts_end_unless_told_otherwise(client):
-    options = {"num_ctx": 256, "num_predict": 180, "temperature": 0, "return_tokens": True, "stop": []}
-    asked = {"prompt": f"Numbers, one after the other: {', '.join(map(str, range(1, 42)))},", "raw": True}
-    plain = await ask(client, "/api/generate", **asked, options={**options, "speculate": False})
-    fast = await ask(client, "/api/generate", **asked, options=options)
-    ended = await ask(client, "/api/generate", **asked, options=options, shift=False)
-    ids = [answer["pilotfish"]["tokens"] for answer in (plain, fast, ended)]
-    assert len(ids[0]) == 180
-    assert ids[1] == ids[0]
-    assert ids[2] == ids[0][: len(ids[2])]
-    assert ended["prompt_eval_count"] + len(ids[2]) == 256
-    assert ended["done_reason"] == "length"
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
