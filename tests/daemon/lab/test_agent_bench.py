@@ -20,6 +20,7 @@ from pilotfish.daemon.lab.agent_bench import (
 from pilotfish.daemon.lab.agent_session import MODES, AgentSession, AgentTurn, Worked
 from pilotfish.daemon.lab.floor_servers import OllamaReply, Ollamas
 from pilotfish.hooks.errors import UsageError
+from tests.manifests.builders import tiny_gguf
 
 SESSION = AgentSession("", (AgentTurn("edit", True, "Edit."),))
 
@@ -54,9 +55,10 @@ def test_who_was_not_asked_is_not_compared():
     assert exact([course(STOCK, "a", "b"), course(OVERLAID, "a")])
 
 
-async def test_a_name_that_nobody_has_is_said_before_anything_starts(tmp_path, smollm2_path):
+async def test_a_name_that_nobody_has_is_said_before_anything_starts(tmp_path):
     ollamas = Ollamas(tmp_path / "none", tmp_path / "none", "0.33.2")
-    bench = AgentBench(ollamas, smollm2_path, SESSION, tmp_path, MODES, only=("overlay",))
+    model = tiny_gguf(tmp_path / "tiny.gguf")
+    bench = AgentBench(ollamas, model, SESSION, tmp_path, MODES, only=("overlay",))
     with pytest.raises(UsageError, match="--only overlay: unknown; there are stock, overlaid, pilotfish serve"):
         await bench.run()
 
