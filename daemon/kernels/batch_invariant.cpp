@@ -1,9 +1,10 @@
-// Products of float weights with 2 to 32 columns that have the bits of the same columns one at a time.
+// Products of float weights with several columns that have the bits of the same columns one at a time.
 //
 // ggml multiplies one column by its dot product (`ggml_vec_dot_*`) and several by `llamafile_sgemm`, which adds in
 // another order. This library has a function of that name, and the loader takes the one that it finds first. Here each
-// number is summed as the dot product sums it, and the weights are still read once for all columns. Everything else
-// (other types, one column, prompts) goes on to ggml's own function.
+// number is summed as the dot product sums it, and the weights are still read once for all columns. Everything else goes on
+// to ggml's own function: other types, one column, and prompts where the weights are halves, which that is faster at. The
+// small matrices in F32 that quantized models have are multiplied here in prompts, too, so that cells depend on no width.
 //
 // Whether the sums are those of the dot product is not believed: `pilotfish_batch_invariant_begin` compares bits for each
 // type, and only products of what agrees are computed here.
@@ -45,7 +46,7 @@ volatile int64_t calls = 0;  // of this library's function
 
 enum Type { F32 = 0, F16 = 1, BF16 = 30 };  // ggml's numbers
 
-constexpr int kMostColumns = 32;
+constexpr int kMostColumns = 32;  // of halves
 constexpr int kRows = 4;  // of weights, in registers together
 constexpr int kPacked = 16 << 10;  // bytes of columns in use at a time, to stay in the first cache
 constexpr int kGroup = 128 << 10;  // bytes of weights read several times, to stay in the second
@@ -357,7 +358,7 @@ extern "C" bool llamafile_sgemm(const Params * params, int64_t m, int64_t n, int
                                 const void * B, int64_t ldb, void * C, int64_t ldc, int a_type, int b_type,
                                 int c_type) {
     calls = calls + (params->ith == 0);
-    if (n > 1 && n <= kMostColumns && c_type == F32 && a_type == b_type && a_type <= BF16 && ggml.types >> a_type & 1) {
+    if (n > 1 && (n <= kMostColumns || a_type == F32) && c_type == F32 && a_type == b_type && a_type <= BF16 && ggml.types >> a_type & 1) {
         float * c = (float *) C;
         if (a_type == F16 && product<OfHalves>(params, m, n, k, A, lda, B, ldb, c, ldc)) return true;
         if (a_type == F32 && product<OfFloats>(params, m, n, k, A, lda, B, ldb, c, ldc)) return true;

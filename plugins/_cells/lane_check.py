@@ -136,6 +136,32 @@ def padding_pays(context: CellContext, clock: Callable[[], float], until: float)
     return padded <= PAD_MOST * single
 
 
+def cells_agree(context: CellContext, widths: Sequence[int]) -> bool:
+    """Whether a plain step after the shorter length is the same where blocks of the widest wrote the last cells.
+
+    `widths` are a lane's. Clears the cache. Raises EngineError.
+    """
+    length, base = LENGTHS[0], widths[0]
+    ids = np.random.default_rng(_SEED).integers(0, context.n_vocab, length + base, dtype=np.int32)
+
+    def row() -> Logits:
+        context.forward(ids[length:], base)
+        return context.row(0).copy()
+
+    context.clear()
+    for at in range(0, length, context.block):
+        context.feed(ids[at : min(at + context.block, length)])
+    expected = row()
+    if not context.cut(length - CELLS):
+        raise EngineError(f"{context.name}: its memory could not be brought back to {length - CELLS} tokens")
+    for at in range(length - CELLS, length, widths[-1]):
+        block = ids[at : min(at + widths[-1], length)]
+        context.forward(block, len(block))
+    same = np.array_equal(row(), expected)
+    context.clear()
+    return same
+
+
 def _use(width: int) -> tuple[bool, int]:
     """A sort key, the most useful first: from powers of two the next narrower width is never far."""
     return width & (width - 1) != 0, width
@@ -287,7 +313,7 @@ class _Check(CheckTime):
             self._reasons.append(f"width {_list(different)} differs from {steps} after {length} tokens")
         kept = [width for width in kept if width not in different]
         if kept and length in self._rewritten and self._exact is not False:  # at one length they may be alike by chance
-            self._exact = self._same_cells(length, max(kept), single[0].logits, until)
+            self._exact = self._same_cells(length, max(kept), single[0], until)
         self._back(length)
         return kept, different
 
@@ -341,7 +367,7 @@ class _Check(CheckTime):
     def _is(self, i: int, expected: _Row) -> bool:
         return self._context.told(i) == expected.told and np.array_equal(self._context.row(i), expected.logits)
 
-    def _same_cells(self, length: int, width: int, expected: Logits, until: float) -> bool | None:
+    def _same_cells(self, length: int, width: int, expected: _Row, until: float) -> bool | None:
         """Write the prefix's last CELLS cells in blocks of `width`; the single step after it must not notice."""
         if not self._time_for(self._cells_price(width), until):
             self._reasons.append("no time to compare cells")
@@ -357,7 +383,7 @@ class _Check(CheckTime):
             self._context.forward(block, len(block))
         self._context.mark()
         self._forward_base(self._ids[length : length + 1])
-        same = np.array_equal(self._context.row(0), expected)
+        same = self._is(0, expected)
         if not same:
             self._reasons.append(f"cells written by narrow blocks differ after {length} tokens")
         return same

@@ -27,6 +27,8 @@ from pilotfish.plugins._cells.width_costs import width_costs
 
 log = logging.getLogger("pilotfish.verifiers")
 
+CHECK = 2  # counted up when a check compares more than those that are remembered
+
 NO_SNAPSHOTS = "there is no room for snapshots of its running state"
 NO_PADDING = "its memory cannot cut the padding of plain steps"
 REFUSED = "a context for wider forwards was refused: there may be too little memory"
@@ -196,7 +198,16 @@ def _lane_fact(
     environment = sorted((name, value) for name, value in os.environ.items() if name.startswith("GGML_"))
     threads = options.threads or default_threads()
     long_enough = context.cells > 256
-    decides = [weights, build.fingerprint, asdict(setting), threads, options.gpu_layers, environment, long_enough]
+    decides = [
+        CHECK,
+        weights,
+        build.fingerprint,
+        asdict(setting),
+        threads,
+        options.gpu_layers,
+        environment,
+        long_enough,
+    ]
     if context.memory != CELLS:
         decides.append(asdict(context.memory))
     if experts:

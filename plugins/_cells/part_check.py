@@ -19,7 +19,7 @@ from pilotfish.hooks.types import EngineOptions, EngineSetting, TargetPin
 from pilotfish.manifests.first_blocks import FirstBlocks, first_blocks
 from pilotfish.plugins._cells.context import CellContext
 from pilotfish.plugins._cells.dialect import Dialect
-from pilotfish.plugins._cells.lane_check import LaneCheck, allowed_seconds, check, padding_pays
+from pilotfish.plugins._cells.lane_check import LaneCheck, allowed_seconds, cells_agree, check, padding_pays
 from pilotfish.plugins._cells.watched_context import WatchedContext
 
 log = logging.getLogger("pilotfish.verifiers")
@@ -63,7 +63,10 @@ def looked_at_further(
     if len(seen.widths) == 1 or (less and not seen.complete):
         return found
     log.info("%s: the first %d of %d blocks: widths %s", pin.name, part.kept, part.blocks, seen.widths)
-    return found.told_by(seen)
+    further = found.told_by(seen)
+    if further.exact_cache and not cells_agree(whole, further.widths):  # few blocks may hide it
+        return replace(further, exact_cache=False, reason="cells written by narrow blocks differ in the whole model")
+    return further
 
 
 @contextlib.contextmanager

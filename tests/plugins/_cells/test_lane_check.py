@@ -14,7 +14,7 @@ from pilotfish.hooks.errors import ConfigError
 from pilotfish.lab.fakes import FakeClock
 from pilotfish.plugins._cells.cell_memory import CELLS, CellMemory
 from pilotfish.plugins._cells.context import CellContext, Logits
-from pilotfish.plugins._cells.lane_check import BUDGET_VARIABLE, EDGE, LENGTHS, LaneCheck, check
+from pilotfish.plugins._cells.lane_check import BUDGET_VARIABLE, EDGE, LENGTHS, LaneCheck, cells_agree, check
 from pilotfish.plugins._cells.lane_check_time import MOST_AFAR, PATIENCE, PATIENCE_AFAR, STEPS_AFAR
 
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 31)
@@ -356,3 +356,11 @@ def test_rows_that_are_alike_are_not_enough_where_more_is_told() -> None:
     found, _, _ = checked(tells=lambda at, width: b"other" if width == 6 and at == 70 else b"")
     assert found.different == (6,)
     assert found.exact_cache
+
+
+@pytest.mark.parametrize("widths", [(1, 2, 8), (2, 4, 12)])
+@pytest.mark.parametrize("differ", [True, False])
+def test_whether_cells_agree_can_be_asked_alone(differ: bool, widths: tuple[int, ...]) -> None:
+    context = ScriptedContext(FakeClock(), cells_differ=differ)
+    assert cells_agree(cast(CellContext, context), widths) is not differ
+    assert context.size == 0
