@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ SUMS = "add(add(s[0], s[2]), add(s[1], s[3]))"
 
 
 @pytest.fixture(autouse=True)
-def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE)  # which keeps kernels from other tests
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels may be used, which other tests do without, and none are built."""
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
 
 
 def write(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
