@@ -44,6 +44,8 @@ class BareCalls:
                 yield from _past_separator(incoming)
             else:
                 incoming.emit_text(Content, incoming.take(len(marker)))
+                if incoming.ended:
+                    incoming.rest = incoming.rest.replace(PYTHON_TAG, "")
                 incoming.give_up_at_the_end()
 
 

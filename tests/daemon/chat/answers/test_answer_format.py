@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pilotfish.daemon.chat.answers.answer_events import AnswerMessage
@@ -213,6 +213,7 @@ def test_nothing_is_called_without_tools():
     text=st.lists(st.sampled_from(PIECES), max_size=14).map("".join),
     calls=st.sampled_from([calls for calls in CALL_FORMATS if calls != "channels"]),
 )
+@example(text='{"<|python_tag|>', calls="llama")
 def test_nothing_is_lost_of_what_is_no_call(text, calls):
     message = AnswerMessage()
     message.add(whole(AnswerReading(calls), [text]))
