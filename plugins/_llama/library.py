@@ -7,16 +7,20 @@ is missing: the package, or its library.
 
 from __future__ import annotations
 
+import contextlib
 from importlib.metadata import version
 from pathlib import Path
 
+from pilotfish.hooks.errors import EngineMissing
 from pilotfish.hooks.types import EnginePin
 from pilotfish.plugins._cells.log import EngineLog
 from pilotfish.plugins._llama.build import expected_folder, fingerprint_of
 from pilotfish.plugins._llama.kernels import Kernels, kernels_for
 
-_path = kernels_for(expected_folder())
-_kernels = Kernels(_path) if _path else None  # before libllama: of two functions of a name the loader takes the first
+_kernels: Kernels | None = None
+with contextlib.suppress(EngineMissing):  # what is missing is said below
+    if _path := kernels_for(expected_folder()):
+        _kernels = Kernels(_path)  # before libllama: of two functions of a name the loader takes the first
 
 try:
     from llama_cpp import llama_cpp as lib
