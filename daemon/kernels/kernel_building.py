@@ -48,16 +48,26 @@ def build_kernels(folder: Path) -> tuple[Path, tuple[str, ...]]:
     if libllama is None:
         raise EngineMissing(f"{PACKAGE} is not installed with its libraries; install it with: {_INSTALL}")
     program, path = compiler(), kernels_path(folder, libllama.version)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".batch-invariant-") as scratch:
-        source, made = Path(scratch) / "batch_invariant.cpp", Path(scratch) / path.name
-        source.write_bytes(SOURCE.read_bytes())
-        prefix = f"-ffile-prefix-map={scratch}=."  # the same bytes each time: certificates hold for a fingerprint
-        command = [program, *_FLAGS, prefix, str(source), "-o", str(made), "-ldl"]
-        run_or_fail(command, f"the kernels cannot be compiled with {program}")
-        types = _computed(made, libllama)
-        made.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".batch-invariant-") as scratch:
+            types = _compiled(program, Path(scratch), path, libllama)
+    except OSError as error:
+        where = f"kernels cannot be written to {path.parent}: {error.strerror}"
+        raise WorldError(f"{where}; name another cache folder with PILOTFISH_CACHE") from error
     return path, types
+
+
+def _compiled(program: str, scratch: Path, path: Path, libllama: InstalledLibllama) -> tuple[str, ...]:
+    """Compile in `scratch`, try what comes out, and put it at `path`. The types that it computes."""
+    source, made = scratch / "batch_invariant.cpp", scratch / path.name
+    source.write_bytes(SOURCE.read_bytes())
+    prefix = f"-ffile-prefix-map={scratch}=."  # the same bytes each time: certificates hold for a fingerprint
+    command = [program, *_FLAGS, prefix, str(source), "-o", str(made), "-ldl"]
+    run_or_fail(command, f"the kernels cannot be compiled with {program}")
+    types = _computed(made, libllama)
+    made.replace(path)
+    return types
 
 
 def make_kernels() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 
 import pytest
 
@@ -25,9 +26,10 @@ def test_drafts_change_no_row_of_a_model_of_half_floats(ollama_binary, overlay, 
     build_kernels(tmp_path / FOLDER)
     place = folder / "half-floats"
     place.mkdir()
+    weights = shutil.copyfile(quantized("F16"), place / "f16.gguf")  # a store links to what it is given
     parity = OllamaParity(
         Ollamas(ollama_binary, overlay, "under test"),
-        quantized("F16"),
+        weights,
         load_workloads()[:2],
         MODES,
         (0,),

@@ -80,6 +80,12 @@ def test_without_a_compiler_or_libllama_the_remedy_is_told(tmp_path, monkeypatch
         build_kernels(tmp_path)
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(WorldError, match=r"kernels cannot be written to .*file/kernels"):
+        build_kernels(tmp_path / "file" / "kernels")
+
+
 def test_the_config_can_leave_them_out(tmp_path, monkeypatch):
     (tmp_path / "pilotfish.toml").write_text('[engine]\nkernels = "off"\n')
     monkeypatch.setenv("PILOTFISH_CONFIG", str(tmp_path / "pilotfish.toml"))
