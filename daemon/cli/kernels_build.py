@@ -12,7 +12,7 @@ def command() -> None:
     """Compile the kernels with which models in F16 and BF16, and those with experts, can speculate on libllama.
 
     ggml multiplies one row of floats in another way than several. These compute several as it computes one, bit for
-    bit, and are tried against it first. Nothing else changes; `[engine] kernels = "off"` leaves them out.
+    bit, and are tried against it first. Integer formats stay as they are; `[engine] kernels = "off"` leaves them out.
     """
     from pilotfish.daemon.kernels.kernel_building import build_kernels
     from pilotfish.daemon.kernels.kernels_here import folder_to_build_in

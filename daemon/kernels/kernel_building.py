@@ -10,7 +10,6 @@ from pilotfish.daemon.config.files import load_or_last_good
 from pilotfish.daemon.kernels.kernels_here import (
     PACKAGE,
     SOURCE,
-    VARIABLE,
     InstalledLibllama,
     built_kernels,
     folder_to_build_in,
@@ -21,8 +20,7 @@ from pilotfish.daemon.kernels.kernels_here import (
 from pilotfish.daemon.processes.compiling import compiler, run_or_fail
 from pilotfish.hooks.environment import switched_off
 from pilotfish.hooks.errors import EngineError, EngineMissing, PilotfishError, WorldError
-
-TYPES = {"F32": 0, "F16": 1, "BF16": 30}  # ggml's numbers
+from pilotfish.hooks.kernels import KERNEL_TYPES, KERNELS
 
 _INSTALL = "pip install 'pilotfish[llama]'"
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared")
@@ -73,8 +71,8 @@ def _compiled(program: str, scratch: Path, path: Path, libllama: InstalledLiblla
 def make_kernels() -> str:
     """Make the library unless it is there; in a line for people, what it is for, or why there is none."""
     try:
-        if switched_off(VARIABLE):
-            return f"none: {VARIABLE} says so"
+        if switched_off(KERNELS):
+            return f"none: {KERNELS} says so"
         if load_or_last_good().engine.kernels == "off":
             return 'none: [engine] kernels = "off"'
         path = built_kernels() or build_kernels(folder_to_build_in())[0]
@@ -87,7 +85,7 @@ def _computed(kernels: Path, libllama: InstalledLibllama) -> tuple[str, ...]:
     """Types whose products have the bits of ggml's dot products. Raises EngineError where there are none."""
     command = [sys.executable, "-I", "-c", _TRIES, str(kernels), str(libllama.folder)]
     said = run_or_fail(command, "the kernels were compiled and do not load").strip()
-    types = tuple(name for name, number in TYPES.items() if said.isdecimal() and int(said) >> number & 1)
+    types = tuple(name for name, number in KERNEL_TYPES.items() if said.isdecimal() and int(said) >> number & 1)
     if not types:
         raise EngineError(
             f"the kernels compute nothing for {PACKAGE} {libllama.version}: ggml does not come to them, or sums in "

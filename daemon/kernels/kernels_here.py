@@ -22,8 +22,8 @@ from pilotfish.daemon.config.paths import cache_dir
 from pilotfish.daemon.config.types import Config
 from pilotfish.hooks.environment import switched_off, variable
 from pilotfish.hooks.errors import ConfigError
+from pilotfish.hooks.kernels import KERNELS
 
-VARIABLE = "PILOTFISH_KERNELS"  # names the library, for this process and those that it starts; or says "off"
 PACKAGE = "llama-cpp-python"
 SOURCE = resources.files("pilotfish.daemon.kernels") / "batch_invariant.cpp"
 FOLDER = "kernels"
@@ -93,7 +93,7 @@ def built_kernels() -> Path | None:
 
 def kernels_lack(config: Config) -> bool:
     """Whether they are wanted, could be built here, and are not."""
-    wanted = config.engine.kernels != "off" and not switched_off(VARIABLE) and not obstacle()
+    wanted = config.engine.kernels != "off" and not switched_off(KERNELS) and not obstacle()
     return wanted and installed_libllama() is not None and built_kernels() is None
 
 
@@ -102,14 +102,14 @@ def take_kernels(config: Config) -> None:
 
     With far ends they are left out: the same model's other layers are computed without them there.
     """
-    if switched_off(VARIABLE):
+    if switched_off(KERNELS):
         return
     afar = config.engine.rpc or any(model.rpc for model in config.models.values())
     path = None if config.engine.kernels == "off" or afar else built_kernels()
     if path:
-        os.environ[VARIABLE] = str(path)
+        os.environ[KERNELS] = str(path)
     else:
-        os.environ.pop(VARIABLE, None)
+        os.environ.pop(KERNELS, None)
 
 
 def _features() -> list[str]:

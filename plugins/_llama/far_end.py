@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.far_end import FarEndOptions
+from pilotfish.hooks.kernels import KERNELS
 from pilotfish.plugins._llama.build import expected_folder
-from pilotfish.plugins._llama.kernels import VARIABLE as KERNELS
 from pilotfish.plugins._llama.rpc_library import RpcLibrary, rpc_library_in
 
 if TYPE_CHECKING:

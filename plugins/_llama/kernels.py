@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.far_end import BUILT_FOR
+from pilotfish.hooks.kernels import KERNEL_TYPES, KERNELS
 from pilotfish.plugins._llama.build import own_folder
-
-VARIABLE = "PILOTFISH_KERNELS"
-TYPES: Mapping[str, int] = {"F32": 0, "F16": 1, "BF16": 30}  # ggml's numbers
 
 _PACKAGE = "llama-cpp-python"
 _CPU = "libggml-cpu.so"
@@ -30,7 +27,7 @@ def kernels_for(folder: Path) -> Path | None:
 
     Their file's name has the version of llama-cpp-python whose ggml they were made for.
     """
-    named = Path(os.environ.get(VARIABLE, "").strip() or os.devnull)
+    named = Path(os.environ.get(KERNELS, "").strip() or os.devnull)
     if not named.is_file() or not (folder / _CPU).is_file():
         return None
     return named if f"-{_version_in(folder)}-" in named.name else None
@@ -67,7 +64,7 @@ class Kernels:
         Raises EngineError where nothing is: whoever loaded libllama before has bound its functions.
         """
         computed = self._begin(libllama._handle)
-        found = {name: self._multiple(number) for name, number in TYPES.items() if computed >> number & 1}
+        found = {name: self._multiple(number) for name, number in KERNEL_TYPES.items() if computed >> number & 1}
         if not found:
             raise EngineError(
                 f"the kernels in {self._path} compute nothing: something, a plugin perhaps, loaded libllama before "

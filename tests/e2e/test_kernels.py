@@ -8,10 +8,11 @@ import shutil
 import pytest
 
 from pilotfish.daemon.kernels.kernel_building import build_kernels
-from pilotfish.daemon.kernels.kernels_here import FOLDER, VARIABLE, obstacle
+from pilotfish.daemon.kernels.kernels_here import FOLDER, obstacle
 from pilotfish.daemon.lab.floor_servers import Ollamas
 from pilotfish.daemon.lab.parity_ollama import NOW_AND_THEN, PLAIN, OllamaParity
 from pilotfish.daemon.lab.workloads import MODES, load_workloads
+from pilotfish.hooks.kernels import KERNELS
 from tests.e2e.ollama_server import SAME_KERNELS
 
 pytestmark = [
@@ -37,7 +38,7 @@ def test_drafts_change_no_row_of_a_model_of_half_floats(ollama_binary, overlay, 
         place,
         engine="llama",
         drafting=(NOW_AND_THEN,),
-        environment={**SAME_KERNELS, VARIABLE: "", "PILOTFISH_CACHE": str(tmp_path)},
+        environment={**SAME_KERNELS, KERNELS: "", "PILOTFISH_CACHE": str(tmp_path)},
     )
     plain, stock, drafted = asyncio.run(parity.run())
 

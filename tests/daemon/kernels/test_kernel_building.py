@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from pilotfish.daemon.kernels import kernel_building
-from pilotfish.daemon.kernels.kernel_building import TYPES, build_kernels, make_kernels
-from pilotfish.daemon.kernels.kernels_here import SOURCE, VARIABLE, obstacle
+from pilotfish.daemon.kernels.kernel_building import build_kernels, make_kernels
+from pilotfish.daemon.kernels.kernels_here import SOURCE, obstacle
 from pilotfish.hooks.errors import EngineError, EngineMissing, WorldError
+from pilotfish.hooks.kernels import KERNEL_TYPES, KERNELS
 
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=obstacle())
 SUMS = "add(add(s[0], s[2]), add(s[1], s[3]))"
@@ -19,7 +20,7 @@ SUMS = "add(add(s[0], s[2]), add(s[1], s[3]))"
 @pytest.fixture(autouse=True)
 def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels may be used, which other tests do without, and none are built."""
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(KERNELS)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
 
 
@@ -31,7 +32,7 @@ def write(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 def test_blocks_of_every_float_type_have_the_bits_of_single_columns(tmp_path):
     path, types = build_kernels(tmp_path)
-    assert types == tuple(TYPES)
+    assert types == tuple(KERNEL_TYPES)
     assert [found.name for found in path.parent.iterdir()] == [path.name]
 
 
@@ -91,6 +92,6 @@ def test_the_config_can_leave_them_out(tmp_path, monkeypatch):
     monkeypatch.setenv("PILOTFISH_CONFIG", str(tmp_path / "pilotfish.toml"))
     monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path))
     assert make_kernels() == 'none: [engine] kernels = "off"'
-    monkeypatch.setenv(VARIABLE, "no")
+    monkeypatch.setenv(KERNELS, "no")
     assert make_kernels() == "none: PILOTFISH_KERNELS says so"
     assert not (tmp_path / "kernels").exists()

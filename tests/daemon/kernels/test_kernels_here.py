@@ -11,7 +11,6 @@ from pilotfish.daemon.config.types import Config, Engine, ModelSettings
 from pilotfish.daemon.kernels import kernels_here
 from pilotfish.daemon.kernels.kernels_here import (
     FOLDER,
-    VARIABLE,
     InstalledLibllama,
     folder_to_build_in,
     kernels_lack,
@@ -19,13 +18,14 @@ from pilotfish.daemon.kernels.kernels_here import (
     obstacle,
     take_kernels,
 )
+from pilotfish.hooks.kernels import KERNELS
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder, on a machine that can have kernels, with version 1.2.3 of llama-cpp-python."""
     monkeypatch.setenv("PILOTFISH_CACHE", str(tmp_path))
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(KERNELS, raising=False)
     monkeypatch.setattr(kernels_here.sys, "prefix", str(tmp_path / "environment"))
     monkeypatch.setattr(kernels_here, "obstacle", lambda: "")
     monkeypatch.setattr(kernels_here, "installed_libllama", lambda: InstalledLibllama("1.2.3", tmp_path))
@@ -41,12 +41,12 @@ def built(cache: Path, version: str = "1.2.3") -> Path:
 
 def test_what_was_built_is_named_until_the_config_takes_it_back(cache):
     take_kernels(Config())
-    assert VARIABLE not in os.environ
+    assert KERNELS not in os.environ
     path = built(cache)
     take_kernels(Config())
-    assert os.environ[VARIABLE] == str(path)
+    assert os.environ[KERNELS] == str(path)
     take_kernels(Config(engine=Engine(kernels="off")))
-    assert VARIABLE not in os.environ
+    assert KERNELS not in os.environ
 
 
 def test_those_in_the_python_environment_are_there_for_every_user(cache, monkeypatch):
@@ -61,15 +61,15 @@ def test_those_in_the_python_environment_are_there_for_every_user(cache, monkeyp
     path = kernels_path(folder, "1.2.3")
     path.touch()
     take_kernels(Config())
-    assert os.environ[VARIABLE] == str(path)
+    assert os.environ[KERNELS] == str(path)
 
 
 def test_the_environment_can_leave_them_out(cache, monkeypatch):
-    monkeypatch.setenv(VARIABLE, "off")
+    monkeypatch.setenv(KERNELS, "off")
     assert not kernels_lack(Config())
     built(cache)
     take_kernels(Config())
-    assert os.environ[VARIABLE] == "off"
+    assert os.environ[KERNELS] == "off"
 
 
 def test_kernels_of_another_version_or_processor_do_not_count(cache, monkeypatch):
@@ -86,9 +86,9 @@ def test_with_far_ends_they_are_left_out(cache):
     built(cache)
     afar = Engine(rpc=("10.0.0.2:50052",))
     take_kernels(Config(engine=afar))
-    assert VARIABLE not in os.environ
+    assert KERNELS not in os.environ
     take_kernels(Config(models={"m": ModelSettings(rpc=afar.rpc)}))
-    assert VARIABLE not in os.environ
+    assert KERNELS not in os.environ
 
 
 def test_a_machine_without_them_says_why(monkeypatch):

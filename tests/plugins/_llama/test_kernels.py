@@ -18,8 +18,9 @@ from pilotfish.daemon.lab.tiny_models.catalogue import architectures
 from pilotfish.daemon.lab.tiny_models.making import tiny_model
 from pilotfish.hooks.errors import EngineError
 from pilotfish.hooks.far_end import BUILT_FOR
+from pilotfish.hooks.kernels import KERNELS
 from pilotfish.plugins._llama.build import expected_folder, fingerprint_of
-from pilotfish.plugins._llama.kernels import VARIABLE, Kernels, kernels_for
+from pilotfish.plugins._llama.kernels import Kernels, kernels_for
 
 pytestmark = [pytest.mark.model, pytest.mark.skipif(bool(obstacle()), reason=obstacle())]
 
@@ -56,7 +57,7 @@ def said(kernels: Path, tmp_path: Path) -> Callable[..., str]:
     def run(*arguments: str, use: str = "auto") -> str:
         (tmp_path / "pilotfish.toml").write_text(f'[engine]\nkernels = "{use}"\n')
         config = str(tmp_path / "pilotfish.toml")
-        ours = {"PILOTFISH_CACHE": str(kernels.parents[1]), "PILOTFISH_CONFIG": config, VARIABLE: ""}
+        ours = {"PILOTFISH_CACHE": str(kernels.parents[1]), "PILOTFISH_CONFIG": config, KERNELS: ""}
         command = [sys.executable, "-P", *arguments]
         done = subprocess.run(command, env={**os.environ, **ours}, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -90,9 +91,9 @@ def test_drafts_change_no_id_of_a_model_of_floats(said, format):
 
 def test_they_are_a_part_of_the_fingerprint(kernels, monkeypatch, tmp_path):
     folder = expected_folder()
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(KERNELS)
     without = fingerprint_of(folder, tmp_path)
-    monkeypatch.setenv(VARIABLE, str(kernels))
+    monkeypatch.setenv(KERNELS, str(kernels))
     assert kernels_for(folder) == kernels
     assert fingerprint_of(folder, tmp_path) != without
 
@@ -100,9 +101,9 @@ def test_they_are_a_part_of_the_fingerprint(kernels, monkeypatch, tmp_path):
 def test_they_go_with_the_libraries_that_they_were_made_for(kernels, monkeypatch, tmp_path):
     other = kernels.with_name(kernels.name.replace(version("llama-cpp-python"), "0.0.1"))
     other.write_bytes(kernels.read_bytes())
-    monkeypatch.setenv(VARIABLE, str(other))
+    monkeypatch.setenv(KERNELS, str(other))
     assert kernels_for(expected_folder()) is None
-    monkeypatch.setenv(VARIABLE, str(kernels))
+    monkeypatch.setenv(KERNELS, str(kernels))
     assert kernels_for(tmp_path) is None  # no libggml-cpu
     (tmp_path / "libggml-cpu.so").touch()
     assert kernels_for(tmp_path) is None  # of a version that nobody knows
